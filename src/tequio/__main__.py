@@ -1,0 +1,5 @@
+"""`python -m tequio` is the `tequio` command."""
+
+from tequio.cli.main import main
+
+main()

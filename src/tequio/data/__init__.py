@@ -1,0 +1,1 @@
+"""Datasets with a schema, the catalogue and its loaders, partitions and splits. Views, not copies."""

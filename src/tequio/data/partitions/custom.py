@@ -1,0 +1,68 @@
+"""A partition that the user writes as one function."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable  # noqa: TC003 - the config layer reads the field's type at run time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.data.partitions.dealing import NOBODY, AtLeastOne, by_party_numbers
+from tequio.errors import ConfigError, DataError
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.data.partition import Partition
+
+
+@register("partition", "custom")
+@dataclass(frozen=True)
+class Custom:
+    """Ask your own function `(dataset, rng) -> a party number for each row`; -1 leaves a row out.
+
+    Each row is with one party at most.
+
+    Parameters:
+    function: the function, or where it is: 'package.module:function'
+    minimum_rows: fewest rows a party may have
+    """
+
+    function: str | Callable[..., Any]
+    minimum_rows: AtLeastOne = 1
+
+    def deal(self, dataset: Dataset, rng: np.random.Generator) -> Partition:
+        """Give each row to the party that the function says."""
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
+        party_of_row = np.asarray(function(dataset, rng))
+        _check(party_of_row, len(dataset))
+        partition = by_party_numbers(party_of_row.astype(np.int64), int(party_of_row.max(initial=NOBODY)) + 1)
+        partition.check(self.minimum_rows)
+        return partition
+
+
+def _check(party_of_row: NDArray[Any], rows: int) -> None:
+    remedy = "return one whole number a row: 0 for the first party, -1 for nobody"
+    if party_of_row.shape != (rows,):
+        raise DataError(f"the partition function returned shape {party_of_row.shape} for {rows} rows", remedy=remedy)
+    if party_of_row.dtype.kind not in "iu":
+        raise DataError(f"the partition function returned values of type {party_of_row.dtype}", remedy=remedy)
+    if not rows or party_of_row.max() < 0 or party_of_row.min() < NOBODY:
+        raise DataError("the partition function gave no row to a party" if not rows or party_of_row.max() < 0
+                        else f"the partition function returned the party number {party_of_row.min()}", remedy=remedy)
+
+
+def _imported(place: str) -> Callable[..., Any]:
+    module_name, _, name = place.partition(":")
+    remedy = "write data.partition.function = 'package.module:function'"
+    try:
+        function = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as cause:
+        raise ConfigError(f"the partition function '{place}' cannot be imported: {cause}", remedy=remedy) from cause
+    if not callable(function):
+        raise ConfigError(f"'{place}' is not a function", remedy=remedy)
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Engines: what carries tasks to parties and replies back."""

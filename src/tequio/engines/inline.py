@@ -1,0 +1,50 @@
+"""Everything in this process, one order after another: the simplest engine, and the one to debug with."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tequio.errors import EngineError
+from tequio.federation.execution import execute
+
+if TYPE_CHECKING:
+    from tequio.federation.exchange import Order, Outcome
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+
+
+class InlineEngine:
+    """Runs each order when its outcome is collected."""
+
+    def __init__(self) -> None:
+        self._population: Population | None = None
+        self._waiting: deque[Order] = deque()
+        self._states: dict[int, Payload] = {}
+
+    def open(self, population: Population) -> None:
+        """Remember whose data this is."""
+        self._population = population
+
+    def submit(self, order: Order) -> None:
+        """Queue it."""
+        self._waiting.append(order)
+
+    def collect(self) -> Outcome:
+        """Run the next order here and now."""
+        if self._population is None or not self._waiting:
+            raise EngineError("nothing was submitted to this engine")
+        return execute(self._waiting.popleft(), self._population, self._states)
+
+    def states(self) -> dict[int, Payload]:
+        """Private states of all parties that have one."""
+        return self._states
+
+    def restore(self, states: dict[int, Payload]) -> None:
+        """Put states of a checkpoint back."""
+        self._states = dict(states)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._population = None
+        self._waiting.clear()

@@ -1,0 +1,1 @@
+"""What an algorithm sees: parties, tasks, payloads, and the parts it is composed of."""

@@ -1,0 +1,85 @@
+"""What happens at a party when an order arrives. Every engine calls this one function, so all give the same numbers."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from tequio.components import from_plain
+from tequio.errors import TequioError
+from tequio.federation import payload as payloads
+from tequio.federation.exchange import Failure, Outcome, Reply
+from tequio.federation.party import Party
+from tequio.federation.task import find_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tequio.federation.exchange import Order
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+    from tequio.federation.stages import Stage
+    from tequio.federation.task import Task
+
+    States = dict[int, Payload]
+
+
+def execute(order: Order, population: Population, states: States) -> Outcome:
+    """Run an order's task at its parties. `states` gains the new state of every party that succeeded."""
+    task = find_task(order.task)
+    settings = from_plain(order.settings)
+    stages = [from_plain(stage) for stage in order.stages]
+    parties = [Party(index, order.round, dict(states.get(index, ())), population) for index in order.parties]
+    inputs = _inputs(order)
+    answers = _run_together(task, parties, inputs, settings, stages) or [
+        _run_alone(task, party, given, settings, stages) for party, given in zip(parties, inputs, strict=True)]
+    for party, answer in zip(parties, answers, strict=True):
+        party.leave()
+        if isinstance(answer, Reply) and (party.state or party.index in states):
+            states[party.index] = party.state
+    return Outcome(order.ticket, tuple(answer for answer in answers if isinstance(answer, Reply)),
+                   tuple(answer for answer in answers if isinstance(answer, Failure)))
+
+
+def _inputs(order: Order) -> Sequence[Payload]:
+    if order.each is None:
+        return [order.payload] * len(order.parties)
+    return [{**order.payload, **extra} for extra in order.each]
+
+
+def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload], settings: Any,
+                  stages: Sequence[Stage]) -> list[Reply | Failure]:
+    """The vectorised form; empty if there is none, or if it failed and the parties must run alone to find the culprit."""
+    if task.many is None:
+        return []
+    before = [dict(party.state) for party in parties]
+    started = time.perf_counter()
+    try:
+        contents = task.many(parties, inputs, settings)
+    except Exception:
+        for party, state in zip(parties, before, strict=True):
+            party.state = state
+        return []
+    seconds = (time.perf_counter() - started) / max(len(parties), 1)
+    return [_answer(party, given, lambda content=content: content, stages, seconds)
+            for party, given, content in zip(parties, inputs, contents, strict=True)]
+
+
+def _run_alone(task: Task, party: Party, given: Payload, settings: Any, stages: Sequence[Stage]) -> Reply | Failure:
+    return _answer(party, given, lambda: task.run(party, given, settings), stages)
+
+
+def _answer(party: Party, given: Payload, work: Callable[[], Payload], stages: Sequence[Stage],
+            seconds: float = 0.0) -> Reply | Failure:
+    started = time.perf_counter()
+    try:
+        content = work()
+        for stage in stages:
+            content = stage.send(party, content)
+        up = payloads.size(content)
+        return Reply(party.index, content, payloads.size(given), up, seconds + time.perf_counter() - started)
+    except TequioError as cause:
+        return Failure(party.index, cause.message, cause.remedy, traceback.format_exc())
+    except Exception as cause:
+        return Failure(party.index, f"{type(cause).__name__}: {cause}", "", traceback.format_exc())

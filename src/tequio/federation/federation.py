@@ -1,0 +1,205 @@
+"""What an algorithm sees: the parties and `ask`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.components import to_plain
+from tequio.errors import PartyError, QuorumError
+from tequio.federation import models
+from tequio.federation.exchange import Failure, Order
+from tequio.federation.replies import Replies
+from tequio.federation.rng import stream
+from tequio.federation.topology import ClientServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tequio.data.schema import Schema
+    from tequio.federation.exchange import Engine, Outcome
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+    from tequio.federation.stages import Stage
+    from tequio.federation.task import Task
+    from tequio.federation.topology import Topology
+
+# A cohort is cut into chunks by this fixed rule and never by the number of workers, so that the vectorised form of a
+# task sees the same company on every engine. `tequio bench` measured the size.
+CHUNK = 8
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What happens when things go wrong.
+
+    Parameters:
+        dropout: chance that a chosen party vanishes before it answers (injected, to test resilience)
+        on_failure: stop the run at the first failing party, or go on without it while the quorum holds
+        quorum: share of the asked parties that must answer
+        minimum_rows: parties with fewer rows are never chosen
+        categories: only parties of these categories are chosen (none given: all)
+    """
+
+    dropout: float = 0.0
+    on_failure: str = "stop"
+    quorum: float = 0.5
+    minimum_rows: int = 1
+    categories: tuple[str, ...] = ()
+
+
+@dataclass
+class Traffic:
+    """Exact bytes and messages so far."""
+
+    bytes_up: int = 0
+    bytes_down: int = 0
+    messages: int = 0
+
+
+@dataclass
+class Federation:
+    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows."""
+
+    population: Population = field(repr=False)
+    engine: Engine = field(repr=False)
+    seed: int = 0
+    rules: Rules = field(default_factory=Rules)
+    topology: Topology = field(default_factory=ClientServer)
+    record: Callable[[str, dict[str, Any]], None] = field(default=lambda kind, facts: None, repr=False)
+    round: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    _tickets: int = 0
+    _eligible: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.population)
+
+    @property
+    def schema(self) -> Schema:
+        """What the parties' columns and target mean: agreed, not private."""
+        return self.population.schema
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many rows each party holds."""
+        return self.population.sizes
+
+    def name(self, party: int) -> str:
+        """What a party is called."""
+        return self.population.name(party)
+
+    def index(self, name: str) -> int:
+        """The number of a named party."""
+        return self.population.index(name)
+
+    def everyone(self) -> NDArray[np.int64]:
+        """All parties."""
+        return np.arange(len(self), dtype=np.int64)
+
+    def eligible(self) -> NDArray[np.int64]:
+        """The parties that may be chosen under the eligibility rules."""
+        if self._eligible is None:
+            allowed = self.sizes >= max(self.rules.minimum_rows, 1)
+            categories = self.population.partition.categories
+            if self.rules.categories:
+                allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
+            self._eligible = np.flatnonzero(allowed)
+        if not len(self._eligible):
+            raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+        return self._eligible
+
+    def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
+        """The coordinator's random stream for a purpose in this round."""
+        return stream(self.seed, purpose, self.round, party)
+
+    def ask(self, parties: ArrayLike, task: Task, payload: Payload | None = None, *,
+            settings: Mapping[str, Any] | None = None, each: Mapping[int, Payload] | None = None,
+            stages: Sequence[Stage] = ()) -> Replies:
+        """Ask parties to run a task; wait for the answers, in party order.
+
+        `payload` goes to all of them, `each[party]` to one only. Updates pass through the stages on their way back.
+        """
+        asked = np.unique(np.asarray(parties, dtype=np.int64))
+        present = self._present(asked)
+        dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
+        outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
+        answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
+        failures = sorted((failure for outcome in outcomes for failure in outcome.failures), key=lambda f: f.party)
+        sound = [reply for reply in answers if _finite(reply.payload)]
+        failures += [Failure(reply.party, "its reply has values that are not finite", "lower the learning rate, or set "
+                             "rules.on_failure = 'continue' to leave such parties out")
+                     for reply in answers if not _finite(reply.payload)]
+        replies = Replies(tuple(sound), tuple(failures), dropped)
+        self._account(task, asked, replies)
+        self._judge(task, asked, replies)
+        for stage in reversed(stages):
+            replies = stage.receive(replies, self.round, self.seed)
+        return replies
+
+    def _present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.rules.dropout:
+            return asked
+        stays = [self.rng("dropout", int(party)).random() >= self.rules.dropout for party in asked]
+        return asked[np.array(stays, dtype=bool)]
+
+    def _carry(self, parties: NDArray[np.int64], task: Task, payload: Payload, settings: Mapping[str, Any],
+               each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
+        plain_settings = to_plain(dict(settings))
+        plain_stages = tuple(to_plain(stage) for stage in stages)
+        chunks = cut(parties)
+        for chunk in chunks:
+            own = None if each is None else tuple(each.get(int(party), {}) for party in chunk)
+            self._tickets += 1
+            self.engine.submit(Order(self._tickets, task.name, tuple(int(party) for party in chunk), self.round,
+                                     payload, plain_settings, plain_stages, own))
+        return [self.engine.collect() for _ in chunks]
+
+    def _account(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
+        up = sum(reply.bytes_up for reply in replies)
+        down = sum(reply.bytes_down for reply in replies)
+        self.traffic.bytes_up += up
+        self.traffic.bytes_down += down
+        self.traffic.messages += 2 * len(replies) + len(replies.failures)
+        self.record("exchange", {"round": self.round, "task": task.name, "asked": len(asked), "answered": len(replies),
+                                 "dropped": len(replies.dropped), "failed": len(replies.failures),
+                                 "bytes_up": up, "bytes_down": down})
+
+    def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
+        for failure in replies.failures:
+            name = self.name(failure.party)
+            self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
+                                    "trace": failure.trace})
+            if self.rules.on_failure == "stop":
+                raise PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
+                                 party=name, round=self.round, task=task.name, cause=failure.cause,
+                                 remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go "
+                                                          "on without parties that fail")
+        if len(replies) < self.rules.quorum * len(asked):
+            raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
+                              f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
+                              f"quorum is {self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
+
+
+def cut(parties: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """A cohort in chunks of about CHUNK parties; a multiple of four of them, so that 2 or 4 workers share evenly."""
+    if len(parties) <= CHUNK // 2:
+        return [parties] if len(parties) else []
+    pieces = min(4 * -(-len(parties) // (4 * CHUNK)), len(parties))
+    return np.array_split(parties, pieces)
+
+
+def _finite(payload: Payload) -> bool:
+    return models.is_finite(array for value in payload.values() for array in _arrays(value))
+
+
+def _arrays(value: Any) -> list[NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, dict):
+        return [array for item in value.values() for array in _arrays(item)]
+    return []

@@ -1,0 +1,83 @@
+"""Arithmetic on models (named arrays). Sums are taken in 64 bits, in the order given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.learners.learner import Arrays
+
+
+def difference(after: Arrays, before: Arrays) -> Arrays:
+    """after - before: an update."""
+    return {name: after[name] - before[name] for name in before}
+
+
+def shifted(model: Arrays, update: Arrays, scale: float = 1.0) -> Arrays:
+    """model + scale * update, in the model's own types."""
+    return {name: (values + scale * update[name].astype(np.float64)).astype(values.dtype)
+            for name, values in model.items()}
+
+
+def zeros(model: Arrays) -> Arrays:
+    """A model of zeros of the same shapes."""
+    return {name: np.zeros_like(values) for name, values in model.items()}
+
+
+def mixed(first: Arrays, second: Arrays, share: float) -> Arrays:
+    """(1 - share) * first + share * second."""
+    return shifted(first, difference(second, first), share) if share < 1 else second
+
+
+def weighted_mean(models: Sequence[Arrays], weights: NDArray[Any] | Sequence[float]) -> Arrays:
+    """Sum of weight * model over the sum of weights, name by name."""
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights, dtype=np.float64)
+    mean: Arrays = {}
+    for name, first in models[0].items():
+        total = np.zeros(first.shape, dtype=np.float64)
+        for model, share in zip(models, shares, strict=True):
+            total += model[name] * share
+        mean[name] = total.astype(first.dtype) if first.dtype.kind == "f" else total
+    return mean
+
+
+def squared_norm(model: Arrays) -> float:
+    """Sum of squares of all entries."""
+    return float(sum(np.vdot(values.astype(np.float64), values.astype(np.float64)) for values in model.values()))
+
+
+def flatten(model: Arrays) -> NDArray[np.float64]:
+    """All entries in one vector, in name order of the model."""
+    return np.concatenate([values.reshape(-1).astype(np.float64) for values in model.values()])
+
+
+def unflatten(vector: NDArray[Any], like: Arrays) -> Arrays:
+    """A vector cut back into named arrays."""
+    parts, start = {}, 0
+    for name, values in like.items():
+        parts[name] = vector[start:start + values.size].reshape(values.shape).astype(values.dtype)
+        start += values.size
+    return parts
+
+
+def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
+    """Whether no entry is NaN or infinite."""
+    return all(bool(np.isfinite(values).all()) for values in arrays if values.dtype.kind == "f")
+
+
+def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:
+    """Refuse an update that does not fit the model."""
+    expected = {name: values.shape for name, values in model.items()}
+    found = {name: values.shape for name, values in update.items()}
+    if expected != found:
+        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise PayloadError(f"{whose} sent an update that does not fit the model at '{wrong[0]}': "
+                           f"{found.get(wrong[0])} instead of {expected.get(wrong[0])}")

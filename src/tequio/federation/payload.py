@@ -1,0 +1,152 @@
+"""What may cross between parties and coordinator: named arrays, plain scalars, strings, lists and dicts of them.
+
+On the wire a payload is a msgpack skeleton followed by its arrays as safetensors. No pickle is ever read.
+
+    magic 'tq1\\0' | skeleton length (u32) | skeleton (msgpack) | safetensors bytes
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from tequio.data.dataset import Dataset, Source
+from tequio.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Payload = dict[str, Any]
+
+MAGIC = b"tq1\0"
+MAXIMUM_DEPTH = 16
+_HEADER = struct.Struct("<4sI")
+_ARRAY_KEY = "\x00array"
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_DTYPES = {"bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
+           "float64"}
+
+
+def check(payload: Mapping[str, Any]) -> None:
+    """Refuse anything that may not cross: a dataset, a live object, a nested structure too deep."""
+    _split(payload, {})
+
+
+def encode(payload: Mapping[str, Any]) -> bytes:
+    """The payload as bytes."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    skeleton = msgspec.msgpack.encode(_split(payload, arrays))
+    tensors = save({key: np.ascontiguousarray(array) for key, array in arrays.items()}) if arrays else b""
+    return _HEADER.pack(MAGIC, len(skeleton)) + skeleton + tensors
+
+
+def size(payload: Mapping[str, Any]) -> int:
+    """Exactly len(encode(payload)), without copying the arrays."""
+    if not payload:
+        return _EMPTY_SIZE
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    skeleton = msgspec.msgpack.encode(_split(payload, arrays))
+    signature = tuple((key, array.dtype.str, array.shape) for key, array in arrays.items())
+    return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
+
+
+def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Payload:
+    """The payload back from bytes; anything but a whole, well-formed payload is refused."""
+    if maximum_bytes is not None and len(data) > maximum_bytes:
+        raise PayloadError(f"a payload of {len(data)} bytes is larger than the {maximum_bytes} allowed")
+    if len(data) < _HEADER.size:
+        raise PayloadError(f"a payload of {len(data)} bytes is cut short")
+    magic, skeleton_length = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise PayloadError("these bytes are not a payload of this version")
+    if len(data) < _HEADER.size + skeleton_length:
+        raise PayloadError("a payload is cut short: its skeleton is incomplete")
+    body = memoryview(data)[_HEADER.size:]
+    try:
+        skeleton = msgspec.msgpack.decode(body[:skeleton_length])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as cause:
+        raise PayloadError(f"a payload's skeleton cannot be read: {cause}") from cause
+    if not isinstance(skeleton, dict):
+        raise PayloadError("a payload's skeleton is not a table of names")
+    arrays = _load_tensors(body[skeleton_length:])
+    joined: Payload = _join(skeleton, arrays, 0)
+    if arrays:
+        raise PayloadError(f"a payload carries arrays that nothing names: {sorted(arrays)[:3]}")
+    return joined
+
+
+def _split(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -> Any:
+    """The value with its arrays moved out to `arrays`, leaving references."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in _DTYPES:
+            raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
+                               remedy="send numbers, not objects")
+        arrays[path] = value
+        return {_ARRAY_KEY: path}
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if depth > MAXIMUM_DEPTH:
+        raise PayloadError(f"'{path}' is nested deeper than {MAXIMUM_DEPTH}")
+    if isinstance(value, dict):
+        return {_name(key, path): _split(item, arrays, f"{path}/{key}" if path else key, depth + 1)
+                for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_split(item, arrays, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, Dataset | Source):
+        raise PayloadError(f"'{path}' is a dataset: rows stay home", remedy="send what the task computed from them")
+    raise PayloadError(f"'{path}' is a live object of type {type(value).__name__}, which may not cross",
+                       remedy="send arrays, numbers, strings, lists and dicts of them")
+
+
+def _name(key: Any, path: str) -> str:
+    if not isinstance(key, str) or key == _ARRAY_KEY:
+        raise PayloadError(f"a name under '{path}' is {key!r}; names are strings")
+    return key
+
+
+def _load_tensors(data: memoryview) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not len(data):
+        return {}
+    try:
+        return dict(load(bytes(data)))
+    except (SafetensorError, ValueError, KeyError) as cause:
+        raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
+
+
+def _join(value: Any, arrays: dict[str, Any], depth: int) -> Any:
+    if depth > MAXIMUM_DEPTH:
+        raise PayloadError(f"a payload is nested deeper than {MAXIMUM_DEPTH}")
+    if isinstance(value, dict):
+        if _ARRAY_KEY in value:
+            array = arrays.pop(value[_ARRAY_KEY], None) if isinstance(value[_ARRAY_KEY], str) else None
+            if array is None or len(value) != 1:
+                raise PayloadError("a payload names an array that it does not carry")
+            return array
+        return {_name(key, ""): _join(item, arrays, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_join(item, arrays, depth + 1) for item in value]
+    if not isinstance(value, _PLAIN):
+        raise PayloadError(f"a payload holds a value of type {type(value).__name__}")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _tensors_size(signature: tuple[tuple[str, str, tuple[int, ...]], ...]) -> int:
+    from safetensors.numpy import save
+
+    # The header names dtypes, shapes and offsets only, so its length does not depend on the values.
+    return len(save({key: np.zeros(shape, np.dtype(kind)) for key, kind, shape in signature}))
+
+
+_EMPTY_SIZE = _HEADER.size + len(msgspec.msgpack.encode({}))

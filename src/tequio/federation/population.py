@@ -1,0 +1,95 @@
+"""All parties of a simulation as index arrays over shared data; one party's view is made when it is asked."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.data.splits import Split, split_rows
+from tequio.errors import DataError
+from tequio.federation.rng import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.data.partition import Partition
+    from tequio.data.schema import Schema
+
+RESERVED_NAMES = ("coordinator", "server", "aggregator")
+_REMEMBERED_VIEWS = 2048
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """One party's own rows, split for training, validation and testing."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Who the parties are and what each holds. `overrides` are per-party settings (its own hyper-parameters)."""
+
+    dataset: Dataset
+    partition: Partition
+    split: Split = field(default_factory=Split)
+    seed: int = 0
+    overrides: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    _views: OrderedDict[int, PartyData] = field(default_factory=OrderedDict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in RESERVED_NAMES:
+            if self.partition.names and name in self.partition.names:
+                raise DataError(f"a party may not be called '{name}': the name is reserved", remedy="rename the party")
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+    @property
+    def schema(self) -> Schema:
+        """Schema of the whole data."""
+        return self.dataset.schema
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows each party holds, before its own split."""
+        return self.partition.sizes
+
+    def name(self, party: int) -> str:
+        """What the party is called."""
+        return self.partition.name(party)
+
+    def index(self, name: str) -> int:
+        """The number of the party with that name."""
+        if self.partition.names is not None:
+            if name in self.partition.names:
+                return self.partition.names.index(name)
+        elif name.isdigit() and int(name) < len(self):
+            return int(name)
+        raise DataError(f"there is no party called '{name}'", remedy=f"there are {len(self)} parties")
+
+    def view(self, party: int) -> PartyData:
+        """One party's data, split by its own stream; recently used views are remembered."""
+        known = self._views.get(party)
+        if known is None:
+            known = self._views[party] = self._split(party)
+            if len(self._views) > _REMEMBERED_VIEWS:
+                self._views.popitem(last=False)
+        return known
+
+    def _split(self, party: int) -> PartyData:
+        mine = self.partition.view(self.dataset, party)
+        if not self.split.validation and not self.split.test:
+            nothing = mine.take(np.empty(0, dtype=np.int64))
+            return PartyData(mine, nothing, nothing)
+        labels = mine.target if self.split.stratify and mine.schema.target.kind == "classes" else None
+        parts = split_rows(len(mine), self.split, stream(self.seed, "split", party=party), labels)
+        return PartyData(*(mine.take(rows) for rows in parts))

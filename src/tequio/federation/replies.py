@@ -1,0 +1,52 @@
+"""The answers of a cohort, always in party order, so that sums do not depend on who was fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.federation.exchange import Failure, Reply
+    from tequio.federation.payload import Payload
+
+
+@dataclass(frozen=True)
+class Replies(Sequence["Reply"]):
+    """What came back from an ask. `dropped` were chosen and vanished; `failures` say why a party could not answer."""
+
+    answers: tuple[Reply, ...]
+    failures: tuple[Failure, ...] = ()
+    dropped: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @overload
+    def __getitem__(self, index: int) -> Reply: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Reply]: ...
+    def __getitem__(self, index: int | slice) -> Reply | Sequence[Reply]:
+        return self.answers[index]
+
+    @property
+    def parties(self) -> NDArray[np.int64]:
+        """Who answered."""
+        return np.array([reply.party for reply in self.answers], dtype=np.int64)
+
+    @property
+    def payloads(self) -> list[Payload]:
+        """The contents."""
+        return [reply.payload for reply in self.answers]
+
+    def values(self, name: str) -> NDArray[Any]:
+        """One number a party."""
+        return np.array([reply.payload[name] for reply in self.answers])
+
+    def of(self, party: int) -> Payload:
+        """The content one party sent."""
+        return next(reply.payload for reply in self.answers if reply.party == party)

@@ -1,0 +1,132 @@
+"""The contract of a learner: what algorithms may ask of a model, whatever it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from annotated_types import Ge, Gt, Interval
+from numpy.typing import NDArray
+
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
+
+Arrays = dict[str, NDArray[Any]]
+"""A model's parameters: named arrays, in the learner's own order. This is what travels."""
+
+Tally = dict[str, Any]
+"""Additive evaluation counts (rows, loss sum, confusion matrix, ...); see `learners.metrics`."""
+
+
+@register("training", "minibatch")
+@dataclass(frozen=True)
+class LocalTraining:
+    """Mini-batch descent on the party's own rows.
+
+    Parameters:
+        epochs: passes over the party's training rows
+        steps: stop after this many batches instead of counting epochs (0: count epochs)
+        batch: rows a batch (0: all rows in one batch)
+        optimizer: sgd or adam; its memory starts afresh every round
+        learning_rate: step size
+        momentum: heavy-ball momentum of sgd
+        weight_decay: L2 pull of every weight towards zero
+        decay: factor on the learning rate after every round
+        clip_norm: largest norm of a batch's gradient (0: no clipping)
+        shuffle: draw a new row order every epoch; false takes rows as stored
+    """
+
+    epochs: Annotated[int, Ge(0)] = 1
+    steps: Annotated[int, Ge(0)] = 0
+    batch: Annotated[int, Ge(0)] = 32
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Annotated[float, Gt(0)] = 0.1
+    momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
+    decay: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    clip_norm: Annotated[float, Ge(0)] = 0.0
+    shuffle: bool = True
+
+    def rate(self, round: int) -> float:
+        """Learning rate of a round (rounds count from 1)."""
+        return float(self.learning_rate * self.decay ** max(round - 1, 0))
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Added to every gradient: offset + pull * (weights - anchor). One form for FedProx, SCAFFOLD, FedDyn, Ditto."""
+
+    offset: Arrays | None = None
+    pull: float = 0.0
+    anchor: Arrays | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training gives: the new parameters, how many steps it took, and the mean loss of the last epoch."""
+
+    model: Arrays
+    steps: int
+    loss: float
+    rows: int
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A model that one party trains. Parameters are always handed in and out; a learner itself has no state."""
+
+    def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
+        """Fresh parameters for data of that schema."""
+        ...
+
+    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+              learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
+        """Train a copy of `model` on the rows; the rng draws the row order of each epoch and nothing else shares it."""
+        ...
+
+    def predict(self, model: Arrays, data: Dataset) -> NDArray[Any]:
+        """Scores of each row: (rows, classes or labels) for classification, (rows,) for numbers."""
+        ...
+
+    def evaluate(self, model: Arrays, data: Dataset) -> Tally:
+        """Additive counts from which metrics follow; adding parties' tallies equals evaluating their pooled rows."""
+        ...
+
+
+@runtime_checkable
+class GradientLearner(Learner, Protocol):
+    """A learner with a gradient."""
+
+    def gradient(self, model: Arrays, data: Dataset) -> tuple[Arrays, float]:
+        """Gradient of the mean loss over all rows, and that loss."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One party's part of a batched training call."""
+
+    model: Arrays
+    data: Dataset
+    rng: np.random.Generator = field(repr=False)
+    correction: Correction | None = None
+
+
+@runtime_checkable
+class BatchedLearner(GradientLearner, Protocol):
+    """A learner that can train many parties in one go, giving each the numbers it would get alone."""
+
+    def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
+        """Whether this model and this way of training have a batched form that pays."""
+        ...
+
+    def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
+                       learning_rate: float | None = None) -> list[Trained]:
+        """Train all jobs at once; result i does not depend on which other jobs are in the call."""
+        ...
