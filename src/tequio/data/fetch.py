@@ -199,8 +199,8 @@ def _existing_parent(path: Path) -> Path:
 
 def _how_to_provide(file: DataFile) -> str:
     content = "unpacked content" if file.path.endswith(".gz") else "content"
-    return (f"put it at '{_folders()[0] / file.path}' (its {content} has sha256 {file.sha256}), or point TEQUIO_DATA to "
-            "a folder that holds it")
+    return (f"put it at '{_folders()[0] / file.path}' (its {content} has sha256 {file.sha256}), or point TEQUIO_DATA "
+            "to a folder that holds it")
 
 
 def _how_to_replace(file: DataFile) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from os import PathLike
 
 TargetKind = Literal["classes", "multilabel", "number", "none"]
 
@@ -83,3 +86,49 @@ class Schema:
         """The schema of some columns; without the target for a party that does not hold it."""
         target = self.target if with_target else Target("none")
         return Schema(tuple(self.features[column] for column in columns), target)
+
+
+def schema_to_json(schema: Schema) -> str:
+    """The schema as plain JSON, so that a party can hold it in a file."""
+    features = [{"name": feature.name} if feature.domain is None else asdict(feature) for feature in schema.features]
+    document = {"features": features, "target": asdict(schema.target), "shape": schema.shape}
+    return json.dumps(document, indent=1, ensure_ascii=False)
+
+
+def schema_from_json(text: str) -> Schema:
+    """The schema back from JSON; anything that is not a whole schema is refused."""
+    try:
+        document = json.loads(text)
+        features = tuple(_feature_from(item) for item in document["features"])
+        return Schema(features, _target_from(document["target"]), tuple(int(size) for size in document["shape"]))
+    except (KeyError, TypeError, ValueError) as cause:
+        raise DataError(f"this is not a schema: {cause!r}", remedy="write one with schema_to_json") from cause
+
+
+def save_schema(schema: Schema, path: str | PathLike[str]) -> None:
+    """Write a schema file."""
+    Path(path).write_text(schema_to_json(schema) + "\n", encoding="utf-8")
+
+
+def load_schema(path: str | PathLike[str]) -> Schema:
+    """Read a schema file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(f"the schema file '{path}' cannot be read: {cause}", remedy="check data.schema") from cause
+    try:
+        return schema_from_json(text)
+    except DataError as cause:
+        raise DataError(f"the schema file '{path}' is not usable: {cause.message}", remedy=cause.remedy) from cause
+
+
+def _feature_from(item: dict[str, Any]) -> Feature:
+    domain = item.get("domain")
+    return Feature(str(item["name"]), None if domain is None else tuple(str(value) for value in domain))
+
+
+def _target_from(item: dict[str, Any]) -> Target:
+    kind = item["kind"]
+    if kind not in get_args(TargetKind):
+        raise DataError(f"there is no target kind '{kind}'", remedy=nearest(str(kind), get_args(TargetKind)))
+    return Target(kind, tuple(str(name) for name in item["names"]), str(item["name"]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tequio.engines.threads import one_thread
 from tequio.errors import EngineError
 from tequio.federation.execution import execute
 
@@ -21,9 +22,11 @@ class InlineEngine:
         self._population: Population | None = None
         self._waiting: deque[Order] = deque()
         self._states: dict[int, Payload] = {}
+        self._limits: Any = None
 
     def open(self, population: Population) -> None:
         """Remember whose data this is."""
+        self._limits = one_thread()
         self._population = population
 
     def submit(self, order: Order) -> None:
@@ -48,3 +51,6 @@ class InlineEngine:
         """Forget everything."""
         self._population = None
         self._waiting.clear()
+        if self._limits is not None:
+            self._limits.restore_original_limits()
+            self._limits = None

@@ -41,7 +41,7 @@ class Updates:
 
 @dataclass(frozen=True)
 class Combined:
-    """The aggregate, what the aggregator remembers for the next round, and notes for the record (such as trust scores)."""
+    """The aggregate, what the aggregator remembers for the next round, and notes for the record (trust scores)."""
 
     update: Arrays
     memory: Payload = field(default_factory=dict)

@@ -13,7 +13,6 @@ from tequio.federation import models
 from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
 from tequio.federation.evaluation import evaluate
 from tequio.federation.selection import AllParties, Choice, Selector
-from tequio.federation.stages import Stage
 from tequio.learners.learner import Learner, LocalTraining
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
+    from tequio.federation.stages import Stage
     from tequio.learners.learner import Tally
 
 

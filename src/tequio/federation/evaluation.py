@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tequio.data.dataset import Dataset
 from tequio.federation.task import task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.dataset import Dataset
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
 

@@ -1,4 +1,4 @@
-"""What an engine carries: orders to parties, outcomes back. The engine contract is small enough to fake in ten lines."""
+"""What an engine carries: orders to parties, outcomes back. The contract is small enough to fake in ten lines."""
 
 from __future__ import annotations
 

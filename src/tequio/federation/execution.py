@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tequio.components import from_plain
@@ -50,7 +51,7 @@ def _inputs(order: Order) -> Sequence[Payload]:
 
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload], settings: Any,
                   stages: Sequence[Stage]) -> list[Reply | Failure]:
-    """The vectorised form; empty if there is none, or if it failed and the parties must run alone to find the culprit."""
+    """The vectorised form; empty if there is none, or if it failed and parties must run alone to find the culprit."""
     if task.many is None:
         return []
     before = [dict(party.state) for party in parties]
@@ -62,12 +63,16 @@ def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload
             party.state = state
         return []
     seconds = (time.perf_counter() - started) / max(len(parties), 1)
-    return [_answer(party, given, lambda content=content: content, stages, seconds)
+    return [_answer(party, given, partial(_unchanged, content), stages, seconds)
             for party, given, content in zip(parties, inputs, contents, strict=True)]
 
 
+def _unchanged(content: Payload) -> Payload:
+    return content
+
+
 def _run_alone(task: Task, party: Party, given: Payload, settings: Any, stages: Sequence[Stage]) -> Reply | Failure:
-    return _answer(party, given, lambda: task.run(party, given, settings), stages)
+    return _answer(party, given, partial(task.run, party, given, settings), stages)
 
 
 def _answer(party: Party, given: Payload, work: Callable[[], Payload], stages: Sequence[Stage],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tequio.data.schema import Schema
-    from tequio.federation.exchange import Engine, Outcome
+    from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
     from tequio.federation.stages import Stage
@@ -109,8 +109,8 @@ class Federation:
             if self.rules.categories:
                 allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
             self._eligible = np.flatnonzero(allowed)
-        if not len(self._eligible):
-            raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+            if not len(self._eligible):
+                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
         return self._eligible
 
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
@@ -129,12 +129,11 @@ class Federation:
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        failures = sorted((failure for outcome in outcomes for failure in outcome.failures), key=lambda f: f.party)
         sound = [reply for reply in answers if _finite(reply.payload)]
-        failures += [Failure(reply.party, "its reply has values that are not finite", "lower the learning rate, or set "
-                             "rules.on_failure = 'continue' to leave such parties out")
-                     for reply in answers if not _finite(reply.payload)]
-        replies = Replies(tuple(sound), tuple(failures), dropped)
+        failures = [failure for outcome in outcomes for failure in outcome.failures]
+        if len(sound) < len(answers):
+            failures += _unsound(answers, sound)
+        replies = Replies(tuple(sound), tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
         self._account(task, asked, replies)
         self._judge(task, asked, replies)
         for stage in reversed(stages):
@@ -145,7 +144,8 @@ class Federation:
         if not self.rules.dropout:
             return asked
         stays = [self.rng("dropout", int(party)).random() >= self.rules.dropout for party in asked]
-        return asked[np.array(stays, dtype=bool)]
+        present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
+        return present
 
     def _carry(self, parties: NDArray[np.int64], task: Task, payload: Payload, settings: Mapping[str, Any],
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
@@ -191,6 +191,13 @@ def cut(parties: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         return [parties] if len(parties) else []
     pieces = min(4 * -(-len(parties) // (4 * CHUNK)), len(parties))
     return np.array_split(parties, pieces)
+
+
+def _unsound(answers: list[Reply], sound: list[Reply]) -> list[Failure]:
+    kept = {reply.party for reply in sound}
+    return [Failure(reply.party, "its reply has values that are not finite",
+                    "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
+            for reply in answers if reply.party not in kept]
 
 
 def _finite(payload: Payload) -> bool:

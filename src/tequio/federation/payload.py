@@ -33,7 +33,7 @@ _DTYPES = {"bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64
 
 def check(payload: Mapping[str, Any]) -> None:
     """Refuse anything that may not cross: a dataset, a live object, a nested structure too deep."""
-    _split(payload, {})
+    take_apart(payload, {})
 
 
 def encode(payload: Mapping[str, Any]) -> bytes:
@@ -41,7 +41,7 @@ def encode(payload: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    skeleton = msgspec.msgpack.encode(_split(payload, arrays))
+    skeleton = msgspec.msgpack.encode(take_apart(payload, arrays))
     tensors = save({key: np.ascontiguousarray(array) for key, array in arrays.items()}) if arrays else b""
     return _HEADER.pack(MAGIC, len(skeleton)) + skeleton + tensors
 
@@ -51,7 +51,7 @@ def size(payload: Mapping[str, Any]) -> int:
     if not payload:
         return _EMPTY_SIZE
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    skeleton = msgspec.msgpack.encode(_split(payload, arrays))
+    skeleton = msgspec.msgpack.encode(take_apart(payload, arrays))
     signature = tuple((key, array.dtype.str, array.shape) for key, array in arrays.items())
     return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
 
@@ -75,14 +75,14 @@ def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Pay
     if not isinstance(skeleton, dict):
         raise PayloadError("a payload's skeleton is not a table of names")
     arrays = _load_tensors(body[skeleton_length:])
-    joined: Payload = _join(skeleton, arrays, 0)
+    joined: Payload = put_together(skeleton, arrays, 0)
     if arrays:
         raise PayloadError(f"a payload carries arrays that nothing names: {sorted(arrays)[:3]}")
     return joined
 
 
-def _split(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -> Any:
-    """The value with its arrays moved out to `arrays`, leaving references."""
+def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -> Any:
+    """The value with its arrays moved out to `arrays` (by path), leaving references; refuses what may not cross."""
     if isinstance(value, np.ndarray):
         if value.dtype.name not in _DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
@@ -96,10 +96,10 @@ def _split(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"'{path}' is nested deeper than {MAXIMUM_DEPTH}")
     if isinstance(value, dict):
-        return {_name(key, path): _split(item, arrays, f"{path}/{key}" if path else key, depth + 1)
+        return {_name(key, path): take_apart(item, arrays, f"{path}/{key}" if path else key, depth + 1)
                 for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_split(item, arrays, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
+        return [take_apart(item, arrays, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Dataset | Source):
         raise PayloadError(f"'{path}' is a dataset: rows stay home", remedy="send what the task computed from them")
     raise PayloadError(f"'{path}' is a live object of type {type(value).__name__}, which may not cross",
@@ -124,7 +124,8 @@ def _load_tensors(data: memoryview) -> dict[str, Any]:
         raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
 
 
-def _join(value: Any, arrays: dict[str, Any], depth: int) -> Any:
+def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
+    """The reverse of `take_apart`: each array is taken out of `arrays` as it finds its place."""
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"a payload is nested deeper than {MAXIMUM_DEPTH}")
     if isinstance(value, dict):
@@ -133,9 +134,9 @@ def _join(value: Any, arrays: dict[str, Any], depth: int) -> Any:
             if array is None or len(value) != 1:
                 raise PayloadError("a payload names an array that it does not carry")
             return array
-        return {_name(key, ""): _join(item, arrays, depth + 1) for key, item in value.items()}
+        return {_name(key, ""): put_together(item, arrays, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_join(item, arrays, depth + 1) for item in value]
+        return [put_together(item, arrays, depth + 1) for item in value]
     if not isinstance(value, _PLAIN):
         raise PayloadError(f"a payload holds a value of type {type(value).__name__}")
     return value

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Stage(Protocol):
-    """Has a half that runs at the party, after the task, and a half that runs at the coordinator, before aggregation."""
+    """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation."""
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: change what is about to leave."""

@@ -36,6 +36,7 @@ class Task:
     shares_rows: bool = False
 
     def __call__(self, party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+        """Run it at one party."""
         return self.run(party, payload, settings)
 
 

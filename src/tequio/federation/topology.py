@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tequio.federation.aggregation import Combined
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from tequio.federation.aggregation import Aggregator, Updates
+    from tequio.federation.aggregation import Aggregator, Combined, Updates
     from tequio.federation.payload import Payload
 
 

@@ -24,7 +24,7 @@ def check_numeric(schema: Schema, learner: str) -> None:
 def flat_features(data: Dataset) -> Any:
     """The features as (rows, columns), dense or CSR, in the type they are stored in."""
     features = data.features
-    return features if data.is_sparse else features.reshape(len(data), -1)
+    return features if data.is_sparse else features.reshape(len(data), len(data.schema.features))
 
 
 def as_doubles(features: Any) -> Any:

@@ -195,7 +195,7 @@ def _chunks(centroids: NDArray[Any], features: Any) -> Iterator[tuple[Any, NDArr
 def _row_squares(rows: Any) -> NDArray[np.float64]:
     if sparse.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).reshape(-1)
-    return np.einsum("ij,ij->i", rows, rows)
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def _checked_features(centroids: NDArray[Any], data: Dataset) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
 from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
@@ -13,6 +12,8 @@ from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
 
     from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema

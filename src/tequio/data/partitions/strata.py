@@ -53,8 +53,8 @@ def _quantiles(values: NDArray[Any]) -> Strata:
     if not len(values):
         return Strata(np.empty(0, np.int64), ())
     inner = np.linspace(0, 1, QUANTILE_BINS + 1)[1:-1]
-    # A value that fills whole deciles gives equal cuts; they are one cut, and an edge at the smallest value is none.
-    cuts = np.setdiff1d(np.quantile(values, inner), [values.min()])
+    # Cuts are values of the data, each once and none at the smallest, so that no stratum is empty.
+    cuts = np.setdiff1d(np.quantile(values, inner, method="higher"), [values.min()])
     names = [f"below {cuts[0]:.4g}"] if len(cuts) else ["all"]
     names += [f"{low:.4g} to {high:.4g}" for low, high in pairwise(cuts)]
     names += [f"from {cuts[-1]:.4g}"] if len(cuts) else []

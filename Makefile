@@ -1,0 +1,42 @@
+# `make demo` and `make test` are all a fresh machine needs: Python 3.11 or newer, and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: setup demo test check data-test bench docs clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/tequio run examples/quickstart.toml
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not data and not slow" -n $(WORKERS)
+
+# Needs the datasets: TEQUIO_DATA names their folder.
+data-test: $(READY)
+	$(BIN)/python -m pytest -m "data and not slow" -n $(WORKERS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/tequio bench
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site runs build src/*.egg-info

@@ -1,0 +1,1 @@
+"""The `tequio` command, one file a command."""

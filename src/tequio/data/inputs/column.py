@@ -1,0 +1,127 @@
+"""One column as it came in: numbers or text, with its missing values marked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+MISSING_MARKERS = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL"})
+"""Texts that stand for a missing value (after spaces around them are removed)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Values of one kind: float64 (NaN where missing) or str objects. `whole` says that the numbers are integers."""
+
+    name: str
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+    whole: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are texts, not numbers."""
+        return self.values.dtype == object
+
+    @property
+    def present(self) -> NDArray[Any]:
+        """The values that are not missing."""
+        return self.values[~self.missing]
+
+    def texts(self) -> NDArray[Any]:
+        """The values as texts; 3.0 is written '3', so that a number names the same category in every file format."""
+        if self.is_text:
+            return self.values
+        return np.array([number_text(value) for value in self.values], dtype=object)
+
+    def take(self, rows: NDArray[Any]) -> Column:
+        """Some rows of the column."""
+        return replace(self, values=self.values[rows], missing=self.missing[rows])
+
+
+Columns = dict[str, Column]
+
+
+def columns_of(arrays: Mapping[str, Any], *, parse: bool = False) -> Columns:
+    """Columns from named arrays; with `parse`, a text column that holds only numbers becomes a number column."""
+    columns = {str(name): column_of(str(name), np.asarray(values), parse=parse) for name, values in arrays.items()}
+    lengths = {len(column.values) for column in columns.values()}
+    if len(lengths) > 1:
+        raise DataError(f"columns have different lengths: {sorted(lengths)}")
+    return columns
+
+
+def column_of(name: str, values: NDArray[Any], *, parse: bool = False) -> Column:
+    """One column from an array of any type."""
+    if values.ndim != 1:
+        raise DataError(f"column '{name}' has values of shape {values.shape[1:]}, not single values",
+                        remedy="give arrays of images as (features, target), not as a table")
+    if values.dtype.kind in "fiu":
+        return _numbers(name, values.astype(np.float64), values.dtype.kind != "f")
+    if values.dtype.kind in "bOUST":
+        return _from_objects(name, values.astype(object), parse)
+    raise DataError(f"column '{name}' is of type {values.dtype}, which is neither numbers nor text",
+                    remedy="turn it into numbers (a date into days since some day) or leave it out")
+
+
+def number_text(value: float) -> str:
+    """A number as a category name."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _numbers(name: str, values: NDArray[np.float64], whole: bool) -> Column:
+    missing = np.isnan(values)
+    present = values[~missing]
+    # tables without a missing integer turn such columns into floats, which says nothing about what they hold
+    if not whole and missing.any() and len(present):
+        whole = bool(np.isfinite(present).all() and (present == np.floor(present)).all())
+    return Column(name, values, missing, whole)
+
+
+def _from_objects(name: str, values: NDArray[Any], parse: bool) -> Column:
+    missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
+    present = values[~missing]
+    if len(present) and all(_is_number(value) for value in present):
+        whole = all(isinstance(value, int | np.integer) for value in present)
+        return _numbers(name, np.where(missing, np.nan, values).astype(np.float64), whole)
+    texts = np.full(len(values), "", dtype=object)
+    texts[~missing] = [_text(value) for value in present]
+    parsed = _parsed(name, texts, missing) if parse else None
+    return parsed or Column(name, texts, missing)
+
+
+def _parsed(name: str, texts: NDArray[Any], missing: NDArray[np.bool_]) -> Column | None:
+    # '007' is a code, not the number 7
+    if missing.all() or any(text[0] == "0" and text[1:2].isdigit() for text in texts[~missing]):
+        return None
+    values = np.full(len(texts), np.nan)
+    try:
+        values[~missing] = texts[~missing].astype(np.float64)
+    except ValueError:
+        return None
+    whole = all(text.lstrip("+-").isdigit() for text in texts[~missing])
+    return Column(name, values, missing, whole)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in MISSING_MARKERS or value.strip() in MISSING_MARKERS
+    # pandas' own markers for missing values do not compare with anything, themselves included
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else value.decode() if isinstance(value, bytes) else str(value)

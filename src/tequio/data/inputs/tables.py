@@ -1,0 +1,112 @@
+"""Tables from files and from other libraries' tables, as named columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.data.inputs.column import Columns, columns_of
+from tequio.errors import DataError, MissingExtra, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_DELIMITERS = ",;\t|"
+
+
+def columns_from_file(path: Path) -> Columns:
+    """Columns of a CSV, TSV (both also .gz) or Parquet file."""
+    if not path.is_file():
+        close = nearest(path.name, (entry.name for entry in path.parent.glob("*"))) if path.parent.is_dir() else ""
+        raise DataError(f"there is no file '{path}'", remedy=close or "check the path")
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    reader = _READERS.get(ending.lower())
+    if reader is None:
+        raise DataError(f"'{path.name}' is of no known file type", remedy=f"tables are read from {', '.join(_READERS)} "
+                        "files")
+    return reader(path)
+
+
+def columns_from_csv(path: Path) -> Columns:
+    """Columns of a delimited text file with a header line; comma, semicolon, tab or bar is found from the header."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") if path.suffix == ".gz" else \
+                path.open(encoding="utf-8-sig", newline="") as lines:
+            header, rows = _parse_csv(lines, path)
+    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as cause:
+        raise DataError(f"'{path}' cannot be read as a UTF-8 text table: {cause}",
+                        remedy="save it as UTF-8 CSV") from cause
+    values = [np.array(column, dtype=object) for column in zip(*rows, strict=True)] or [np.empty(0, dtype=object)
+                                                                                        for _ in header]
+    return columns_of(dict(zip(header, values, strict=True)), parse=True)
+
+
+def columns_from_parquet(path: Path) -> Columns:
+    """Columns of a Parquet file."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as cause:
+        raise MissingExtra("pyarrow", "frames", f"reading '{path.name}'") from cause
+    try:
+        table = parquet.read_table(path)
+    except (ArrowException, OSError) as cause:
+        raise DataError(f"'{path}' cannot be read as a Parquet file: {cause}") from cause
+    return columns_from_arrow(table)
+
+
+def columns_from_arrow(table: Any) -> Columns:
+    """Columns of a pyarrow table."""
+    _unique(table.column_names, "the table")
+    return columns_of({name: _arrow_values(table.column(name)) for name in table.column_names})
+
+
+def columns_from_frame(frame: Any) -> Columns:
+    """Columns of a pandas or polars data frame, or of anything with `columns` whose columns have `to_numpy`."""
+    names = [str(name) for name in frame.columns]
+    _unique(names, "the table")
+    return columns_of({name: frame[key].to_numpy() for name, key in zip(names, frame.columns, strict=True)})
+
+
+def _arrow_values(column: Any) -> Any:
+    is_dictionary = hasattr(column.type, "value_type") and hasattr(column.type, "index_type")
+    return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy()
+
+
+def _parse_csv(lines: Any, path: Path) -> tuple[list[str], list[list[str]]]:
+    first = next(iter(lines), "")
+    if not first.strip():
+        raise DataError(f"'{path}' is empty", remedy="the first line has to name the columns")
+    delimiter = max(_DELIMITERS, key=first.count)
+    reader = csv.reader(chain([first], lines), delimiter=delimiter)
+    header = [name.strip() for name in next(reader)]
+    _unique(header, f"'{path}'")
+    return header, list(_checked_rows(reader, len(header), path))
+
+
+def _checked_rows(reader: Any, width: int, path: Path) -> Iterator[list[str]]:
+    for row in reader:
+        if len(row) == width:
+            yield row
+        elif row:
+            raise DataError(f"line {reader.line_num} of '{path}' has {len(row)} values, the header names {width} "
+                            "columns", remedy="quote values that contain the delimiter")
+
+
+def _unique(names: list[str], where: str) -> None:
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise DataError(f"{where} has {times} columns called '{name}'", remedy="rename all but one")
+
+
+_READERS: dict[str, Callable[[Path], Columns]] = {
+    ".csv": columns_from_csv,
+    ".tsv": columns_from_csv,
+    ".txt": columns_from_csv,
+    ".parquet": columns_from_parquet,
+}

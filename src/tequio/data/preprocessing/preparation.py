@@ -1,0 +1,71 @@
+"""What a preparation of a dataset is: statistics of some rows, and a new dataset made with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tequio.data.dataset import Dataset
+from tequio.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tequio.data.schema import Schema
+
+Statistics = dict[str, NDArray[Any]]
+"""Named arrays that hold what was fitted; plain enough to travel in a payload."""
+
+
+class Preparation(Protocol):
+    """A step of `data.prepare`. It has no state: what is fitted is handed out and back in."""
+
+    def fit(self, dataset: Dataset) -> Statistics:
+        """The statistics of these rows, and of no others."""
+        ...
+
+    def merge(self, parts: Sequence[Statistics]) -> Statistics:
+        """The statistics of all parties' rows together: equal to fitting on the pooled rows."""
+        ...
+
+    def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
+        """The prepared dataset."""
+        ...
+
+
+def numeric_columns(schema: Schema) -> NDArray[np.int64]:
+    """Positions of the numeric features."""
+    return np.array([column for column, feature in enumerate(schema.features) if not feature.categorical],
+                    dtype=np.int64)
+
+
+def flat_features(dataset: Dataset) -> Any:
+    """The features as a (rows, columns) matrix, whatever the shape of a row."""
+    features = dataset.features
+    return features if dataset.is_sparse else features.reshape(len(features), -1)
+
+
+def with_features(dataset: Dataset, schema: Schema, features: Any) -> Dataset:
+    """The dataset's rows with other features; target, ids and groups stay."""
+    target = None if schema.target.kind == "none" else dataset.target
+    return Dataset.of(schema, features, target, ids=dataset.ids,
+                      groups=None if dataset.source.groups is None else dataset.groups, name=dataset.name)
+
+
+def dense_table(dataset: Dataset, step: str) -> NDArray[Any]:
+    """The features as a dense flat table, which some steps need."""
+    if dataset.is_sparse or len(dataset.schema.shape) > 1:
+        kind = "sparse" if dataset.is_sparse else f"of shape {dataset.schema.shape}"
+        raise DataError(f"'{step}' needs a flat table; the rows of '{dataset.name}' are {kind}",
+                        remedy=f"leave '{step}' out of data.prepare")
+    table: NDArray[Any] = dataset.features
+    return table
+
+
+def check_width(statistics: Statistics, key: str, columns: int, step: str) -> None:
+    """Refuse statistics that were fitted on other columns."""
+    if statistics[key].shape[-1] != columns:
+        raise DataError(f"'{step}' was fitted on {statistics[key].shape[-1]} columns, the data has {columns}",
+                        remedy="fit and apply on data of the same schema")

@@ -1,0 +1,1 @@
+"""Experiments: config, scenario, runner, run store, sweeps, and the Python API."""

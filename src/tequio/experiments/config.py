@@ -1,0 +1,193 @@
+"""Configs: TOML files or keywords in, one complete and checked `Config` out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from tequio import registry
+from tequio.components import build, explain, parameters_of, validate
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.tables import Config, Data, Override
+from tequio.experiments.toml import parse_setting, read_toml, write_toml
+from tequio.federation.federation import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Given = dict[str, Any]
+"""A config as the user wrote it: only the keys that were given."""
+
+GIVEN_DATA = "given"
+"""Name of a dataset that was handed over as an object rather than found in the catalogue."""
+
+# table: kind of component, and which one a config that does not say gets
+_COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "minibatch"),
+               "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"), "aggregator": ("aggregator", "mean"),
+               "topology": ("topology", "client-server"), "engine": ("engine", "local")}
+
+# These decide where and how fast the numbers come, not which numbers.
+_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a TOML file, put `key=value` overrides on top, and check everything."""
+    given = read_given(path, overrides)
+    return complete(given, source=Path(path).name)
+
+
+def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
+    """What a TOML file says, with overrides on top and plugin paths made absolute."""
+    path = Path(path)
+    given = read_toml(path)
+    for text in overrides:
+        key, value = parse_setting(text)
+        given = with_key(given, key, value)
+    given.setdefault("name", path.stem)
+    if isinstance(given.get("plugins"), list):
+        given["plugins"] = [_found(plugin, path.parent) for plugin in given["plugins"]]
+    return given
+
+
+def with_key(given: Mapping[str, Any], dotted: str, value: Any) -> Given:
+    """A copy with one dotted key set, tables made on the way."""
+    changed = deepcopy_plain(given)
+    *tables, last = dotted.split(".")
+    place = changed
+    for table in tables:
+        inner = place.setdefault(table, {})
+        if isinstance(inner, str):
+            inner = place[table] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"'{dotted}' cannot be set: '{table}' is not a table", remedy="check the key")
+        place = inner
+    place[last] = value
+    return changed
+
+
+def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
+    """The checked config with every default filled in; an error names file, table, key and the nearest right key."""
+    try:
+        config = Config.model_validate(given)
+    except ValidationError as cause:
+        raise _as_config_error(cause, source) from None
+    registry.load_plugins(config.plugins)
+    filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
+                     for table, (kind, default) in _COMPONENTS.items()}
+    filled["data"] = _filled_data(config.data, source)
+    filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
+    for party, own in config.overrides.items():
+        training = registry.find("training", filled["local"]["name"]).component
+        validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
+    return config.model_copy(update=filled)
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The complete config as plain data, in a fixed order."""
+    return {key: _plain(value) for key, value in config.model_dump().items()}
+
+
+def resolved_toml(config: Config) -> str:
+    """The complete config as a TOML file that gives the same config again."""
+    return write_toml(resolved(config))
+
+
+def config_hash(config: Config) -> str:
+    """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
+    plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
+    plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def deepcopy_plain(given: Mapping[str, Any]) -> Given:
+    """A copy of the tables and lists; values such as datasets and functions are shared."""
+    return {key: deepcopy_plain(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list)
+            else value for key, value in given.items()}
+
+
+def build_named(kind: str, table: Mapping[str, Any], where: str = "", parts: Mapping[str, Any] | None = None) -> Any:
+    """The component that a table describes."""
+    parameters = {key: value for key, value in table.items() if key != "name"}
+    return build(kind, table["name"], parameters, where=where, parts=parts)
+
+
+def _filled(kind: str, default: str, table: Mapping[str, Any], where: str) -> Given:
+    """A component's table with its name and all its parameters."""
+    name = table.get("name", default)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{where} does not say which {kind} it is", remedy=f"add: name = one of "
+                          f"{', '.join(registry.names(kind)) or 'none registered'}")
+    try:
+        component = registry.find(kind, name).component
+    except ConfigError as cause:
+        raise ConfigError(f"{where}: {cause.message}", remedy=cause.remedy) from None
+    given = {key: value for key, value in table.items() if key != "name"}
+    return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _with_defaults(component: Any, values: Mapping[str, Any]) -> Given:
+    whole = component(**values)
+    return {field.name: getattr(whole, field.name) for field in parameters_of(component)}
+
+
+def _filled_data(data: Data, source: str) -> Data:
+    filled: Given = {"partition": _filled("partition", "iid", data.partition, f"{source}: [data.partition]")}
+    if data.name != GIVEN_DATA:
+        own = {"name": data.name, **data.parameters}
+        try:
+            filled |= _filled("dataset", "", own, f"{source}: [data]")
+        except ConfigError as cause:
+            raise _data_error(cause, data, source) from None
+    return data.model_copy(update=filled)
+
+
+def _data_error(cause: ConfigError, data: Data, source: str) -> ConfigError:
+    """A misspelt key in [data] may be meant for the table itself as well as for the dataset."""
+    entry = registry.find("dataset", data.name)
+    allowed = [*Data.model_fields, *(field.name for field in parameters_of(entry.component))]
+    unknown = [key for key in data.parameters if key not in allowed]
+    if not unknown:
+        return cause
+    return ConfigError(f"{source}: [data] has no key '{unknown[0]}'", remedy=nearest(unknown[0], allowed))
+
+
+def _as_config_error(cause: ValidationError, source: str) -> ConfigError:
+    first = cause.errors()[0]
+    *tables, key = [str(part) for part in first["loc"]]
+    place = f"{source}: [{'.'.join(tables)}]" if tables else source
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"{place} has no key '{key}'", remedy=nearest(key, _keys(Config, tables)))
+    return ConfigError(f"{source}: {explain(cause)}", remedy="see the config reference in the docs")
+
+
+def _keys(model: type[BaseModel], tables: list[str]) -> list[str]:
+    """The keys of a table, found by walking down from the whole config."""
+    for table in tables:
+        inner = model.model_fields[table].annotation if table in model.model_fields else Override
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else Override
+    return list(model.model_fields)
+
+
+def _plain(value: Any) -> Any:
+    """Values as JSON and TOML know them; functions and other objects by their name."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return getattr(value, "__qualname__", None) or str(value)
+
+
+def _found(plugin: Any, folder: Path) -> Any:
+    """A plugin file beside the config, else as seen from here; module names stay as they are."""
+    if not isinstance(plugin, str) or not plugin.endswith(".py"):
+        return plugin
+    beside = folder / plugin
+    return str((beside if beside.exists() else Path(plugin)).resolve())

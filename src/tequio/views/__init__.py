@@ -1,0 +1,1 @@
+"""Views: tables, plots and progress, for a terminal and for a notebook."""

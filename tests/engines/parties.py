@@ -1,0 +1,54 @@
+"""A plugin for engine tests: a few tasks, and a small population to run them on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Schema, Target
+from tequio.data.splits import Split
+from tequio.federation.population import Population
+from tequio.federation.task import task
+
+
+def population(parties: int = 10, rows: int = 4, **extra) -> Population:
+    total = parties * rows
+    features = np.arange(total * 3, dtype=np.float32).reshape(total, 3)
+    schema = Schema.of_numbers(["a", "b", "c"], Target("classes", ("no", "yes")))
+    dataset = Dataset.of(schema, features, np.arange(total) % 2)
+    partition = Partition.of([np.arange(party * rows, (party + 1) * rows) for party in range(parties)], **extra)
+    return Population(dataset, partition, Split(validation=0.0, test=0.0), seed=3)
+
+
+@task("engine test.sum")
+def column_sum(party, payload, settings):
+    return {"sum": party.data.train.features.sum(axis=0) + payload.get("shift", 0) + settings.get("add", 0)}
+
+
+@task("engine test.count")
+def count_calls(party, payload, settings):
+    party.state["calls"] = party.state.get("calls", 0) + 1
+    party.state["noise"] = party.rng("noise").random(2)
+    return {"calls": party.state["calls"], "noise": party.state["noise"]}
+
+
+@task("engine test.fail at")
+def fail_at(party, payload, settings):
+    party.state["touched"] = 1
+    if party.index in settings["parties"]:
+        raise ValueError("no such luck")
+    return {"fine": True}
+
+
+@task("engine test.die")
+def die(party, payload, settings):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task("engine test.nothing")
+def nothing(party, payload, settings):
+    return {}

@@ -1,0 +1,180 @@
+"""The local engine: worker processes give what one process gives, and no fault goes unnoticed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tequio import registry
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Feature, Schema, Target
+from tequio.data.splits import Split
+from tequio.engines.channel import Segment, pack, unpack
+from tequio.engines.local import Local
+from tequio.engines.sharing import open_population, write_population
+from tequio.errors import EngineError, PartyError, QuorumError
+from tequio.federation.federation import Federation, Rules
+from tequio.federation.population import Population
+
+PLUGIN = str(Path(__file__).with_name("parties.py"))
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    registry.load_plugins([PLUGIN])
+    return sys.modules["tequio_plugin_parties"]
+
+
+@pytest.fixture(params=[1, 2], ids=["inline", "two workers"])
+def federate(request, tasks):
+    engines = []
+
+    def make(population, **rules):
+        engine = Local(workers=request.param).create()
+        engines.append(engine)
+        engine.open(population)
+        return Federation(population, engine, seed=3, rules=Rules(**rules))
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def test_replies_come_in_party_order_with_exact_values(federate, tasks):
+    federation = federate(tasks.population(10))
+    replies = federation.ask([7, 0, 9], tasks.column_sum, {"shift": np.ones(3, np.float32)}, settings={"add": 1})
+    assert replies.parties.tolist() == [0, 7, 9]
+    # party p holds rows 4p..4p+3 of a table that counts up: column c sums to 4 * (12p + c) + 18
+    expected = [[4 * (12 * party + column) + 18 + 2 for column in range(3)] for party in (0, 7, 9)]
+    assert [reply.payload["sum"].tolist() for reply in replies] == expected
+
+
+def test_state_outlives_the_round_and_streams_do_not_depend_on_the_engine(federate, tasks):
+    federation = federate(tasks.population(9))
+    federation.ask(federation.everyone(), tasks.count_calls)
+    federation.round = 2
+    replies = federation.ask(federation.everyone(), tasks.count_calls)
+    assert replies.values("calls").tolist() == [2] * 9
+    from tequio.federation.rng import stream
+
+    expected = np.array([stream(3, "noise", 2, party).random(2) for party in range(9)])
+    np.testing.assert_array_equal(replies.values("noise"), expected)
+    assert federation.engine.states()[4]["calls"] == 2
+
+
+def test_restored_states_are_used(federate, tasks):
+    federation = federate(tasks.population(3))
+    federation.engine.restore({1: {"calls": 41}})
+    assert federation.ask([0, 1], tasks.count_calls).values("calls").tolist() == [1, 42]
+
+
+def test_a_failing_party_is_named_and_its_state_untouched(federate, tasks):
+    federation = federate(tasks.population(10))
+    federation.round = 2
+    with pytest.raises(PartyError, match=r"party '3' failed in round 2 at task 'engine test.fail at': ValueError"):
+        federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [3, 8]})
+    assert 3 not in federation.engine.states()
+
+
+def test_the_round_goes_on_without_failing_parties_while_the_quorum_holds(federate, tasks):
+    federation = federate(tasks.population(10), on_failure="continue", quorum=0.8)
+    replies = federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [3, 8]})
+    assert replies.parties.tolist() == [0, 1, 2, 4, 5, 6, 7, 9]
+    assert [failure.party for failure in replies.failures] == [3, 8]
+    with pytest.raises(QuorumError, match=r"only 7 of 10 parties answered"):
+        federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [1, 2, 3]})
+
+
+def test_bytes_are_those_of_the_encoded_payloads(federate, tasks):
+    from tequio.federation.payload import encode
+
+    federation = federate(tasks.population(2))
+    payload = {"shift": np.ones(3, np.float32)}
+    replies = federation.ask([0, 1], tasks.column_sum, payload)
+    assert federation.traffic.bytes_down == 2 * len(encode(payload))
+    assert federation.traffic.bytes_up == sum(len(encode(reply.payload)) for reply in replies)
+
+
+def test_a_dead_worker_is_an_error_that_names_the_task(tasks):
+    engine = Local(workers=2).create()
+    engine.open(tasks.population(4))
+    try:
+        with pytest.raises(EngineError, match=r"killed by signal 9 while it ran task 'engine test.die'"):
+            Federation(tasks.population(4), engine).ask([1], tasks.die)
+    finally:
+        engine.close()
+
+
+def test_nothing_is_left_in_memory_when_the_coordinator_is_killed(tasks):
+    script = (f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r}); from tequio import registry\n"
+              f"registry.load_plugins([{PLUGIN!r}]); import tequio_plugin_parties as tasks\n"
+              "from tequio.engines.local import Local; from tequio.federation.federation import Federation\n"
+              "engine = Local(workers=2).create(); engine.open(tasks.population(4))\n"
+              "Federation(tasks.population(4), engine).ask([0, 1, 2, 3], tasks.nothing)\n"
+              "pids = [str(worker.process.pid) for worker in engine._workers]\n"
+              "print(engine._folder, *pids, flush=True); os.kill(os.getpid(), 9)")
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False).stdout
+    folder, *pids = printed.split()
+    for pid in pids:  # the workers end by themselves; wait for them through /proc, not by a clock
+        _wait_for_exit(int(pid))
+    assert not Path(folder).exists()
+
+
+def _wait_for_exit(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    import select
+
+    select.select([handle], [], [], 30)
+    os.close(handle)
+
+
+def test_a_population_survives_sharing(tmp_path):
+    schema = Schema((Feature("age"), Feature("sex", ("f", "m"))), Target("classes", ("low", "high"), "risk"))
+    features = np.array([[30, 0], [40, 1], [50, 1]], np.float64)
+    dataset = Dataset.of(schema, features, [0, 1, 1], ids=["x", "y", "z"], groups=["h1", "h1", "h2"])
+    partition = Partition.of([np.array([0, 1]), np.array([2])], names=("one", "two"), categories=("a", "b"),
+                             columns=(np.array([0]), np.array([1])), holds_target=(False, True))
+    write_population(Population(dataset, partition, Split(0.0, 0.0), 5, {1: {"local": {"epochs": 2}}}), tmp_path)
+    opened = open_population(tmp_path)
+    assert opened.dataset.schema == schema
+    assert (opened.name(1), opened.seed, opened.overrides[1]) == ("two", 5, {"local": {"epochs": 2}})
+    assert opened.view(1).train.features.tolist() == [[1.0]]
+    assert opened.view(1).train.ids.tolist() == ["z"]
+    assert opened.view(0).train.schema.target.kind == "none"
+
+
+def test_sparse_data_stays_sparse_when_shared(tmp_path):
+    matrix = sparse.random(20, 50, density=0.1, format="csr", random_state=0, dtype=np.float32)
+    schema = Schema.of_numbers([f"f{index}" for index in range(50)], Target("number"))
+    dataset = Dataset.of(schema, matrix, np.arange(20.0))
+    write_population(Population(dataset, Partition.of([np.arange(20)]), Split(0.0, 0.0)), tmp_path)
+    rows = open_population(tmp_path).view(0).train
+    assert rows.is_sparse
+    assert (rows.features != matrix).nnz == 0
+
+
+def test_messages_survive_shared_memory(tmp_path):
+    message = {"a": [{"x": np.arange(5)}, {"x": np.zeros((0, 3))}], "b": {"y": np.float32([[1, 2]])}, "n": 3, "s": "é"}
+    data = pack(message, Segment(tmp_path / "segment"))
+    opened = unpack(data, Segment(tmp_path / "segment"), copy=True)
+    assert opened["a"][0]["x"].tolist() == [0, 1, 2, 3, 4]
+    assert opened["a"][1]["x"].shape == (0, 3)
+    assert (opened["b"]["y"].tolist(), opened["n"], opened["s"]) == ([[1.0, 2.0]], 3, "é")
+
+
+def test_a_segment_grows_and_old_views_stay_valid(tmp_path):
+    writer, reader = Segment(tmp_path / "segment"), Segment(tmp_path / "segment")
+    first = unpack(pack({"x": np.full(10, 1.0)}, writer), reader, copy=True)
+    second = unpack(pack({"x": np.full(100_000, 2.0)}, writer), reader, copy=False)
+    assert first["x"].tolist() == [1.0] * 10
+    assert second["x"].sum() == 200_000
