@@ -1,49 +1,78 @@
-"""The task at the heart of every update-vector algorithm: train the given model on the party's own rows."""
+"""Training at the parties: what the update-vector algorithms share.
+
+Their tasks differ in two places only: what a party trains from and under which correction (its job), and what it sends
+back (its reply). `training_task` makes a task of these two functions, together with its batched form.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from tequio.errors import DataError
-from tequio.federation.models import difference, mixed
+from tequio.errors import ConfigError, DataError
+from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.models import difference, is_finite, mixed
 from tequio.federation.task import task
-from tequio.learners.learner import BatchedLearner, Correction, Job
+from tequio.learners.learner import BatchedLearner, Correction, GradientLearner, Job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+    from tequio.federation.task import Task
     from tequio.learners.learner import Arrays, LocalTraining, Trained
 
-# settings: learner, local (LocalTraining), and optionally
-#   proximal   pull of every gradient towards the model received (FedProx)
-#   mix        share of the received model in the party's starting point; below 1 the party keeps a model of its own
+    MakeJob = Callable[[Party, Payload, Mapping[str, Any]], Job]
+    MakeReply = Callable[[Party, Payload, Trained, Mapping[str, Any]], Payload]
+
+Weights = Literal["size", "uniform"]
+"""Weigh each party by its number of training rows, or all alike."""
 
 
-def train_together(parties: Sequence[Party], payloads: Sequence[Payload],
-                   settings: Mapping[str, Any]) -> list[Payload]:
-    """Train many parties in one batched call where learner and settings allow it, else one after another."""
-    learner = settings["learner"]
-    locals_ = [local_training(party, settings) for party in parties]
-    together = (isinstance(learner, BatchedLearner) and len(set(locals_)) == 1
-                and learner.trains_together(parties[0].data.train.schema, locals_[0]))
-    if not together:
-        return [train.run(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
-    jobs = [_job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
-    results = learner.train_together(jobs, locals_[0], learning_rate=locals_[0].rate(parties[0].round))
-    return [_reply(party, payload, result, settings)
-            for party, payload, result in zip(parties, payloads, results, strict=True)]
+def training_task(name: str, job: MakeJob, reply: MakeReply) -> Task:
+    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call."""
+
+    def alone(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+        work, local = job(party, payload, settings), local_training(party, settings)
+        result = settings["learner"].train(work.model, work.data, local, work.rng, correction=work.correction,
+                                           learning_rate=local.rate(party.round))
+        return reply(party, payload, _sound(result), settings)
+
+    def together(parties: Sequence[Party], payloads: Sequence[Payload], settings: Mapping[str, Any]) -> list[Payload]:
+        local = _common_training(parties, settings)
+        if local is None:
+            return []
+        jobs = [job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
+        results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
+        return [reply(party, payload, _sound(result), settings)
+                for party, payload, result in zip(parties, payloads, results, strict=True)]
+
+    # Two modules that claim the same task name are told apart by where the function comes from.
+    alone.__module__ = job.__module__
+    return task(name, many=together)(alone)
 
 
-@task("train", many=train_together)
-def train(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Train the received model on the party's rows; reply with the change and what weighs it."""
-    job, local = _job(party, payload, settings), local_training(party, settings)
-    result = settings["learner"].train(job.model, job.data, local, job.rng, learning_rate=local.rate(party.round),
-                                       correction=job.correction)
-    return _reply(party, payload, result, settings)
+def _common_training(parties: Sequence[Party], settings: Mapping[str, Any]) -> LocalTraining | None:
+    """The way all these parties train, if it is the same and the learner has a batched form of it."""
+    learner, ways = settings["learner"], {local_training(party, settings) for party in parties}
+    if len(ways) > 1 or not isinstance(learner, BatchedLearner):
+        return None
+    local = ways.pop()
+    return local if learner.trains_together(parties[0].data.train.schema, local) else None
+
+
+def _sound(result: Trained) -> Trained:
+    """Refuse a diverged model at the party, before anything of it is kept in the party's state."""
+    if not is_finite(result.model.values()):
+        raise ConfigError("training diverged: the trained model has values that are not finite",
+                          remedy="lower the learning rate or clip the gradients, or set rules.on_failure = 'continue' "
+                                 "to leave such parties out")
+    return result
 
 
 def local_training(party: Party, settings: Mapping[str, Any]) -> LocalTraining:
@@ -53,13 +82,25 @@ def local_training(party: Party, settings: Mapping[str, Any]) -> LocalTraining:
     return replace(local, **own) if own else local
 
 
-def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
+def job_from(party: Party, model: Arrays, correction: Correction | None = None) -> Job:
+    """Train `model` on all training rows of the party."""
     rows = party.data.train
     if not len(rows):
         raise DataError(f"party '{party.name}' has no rows to train on",
                         remedy="raise rules.minimum_rows so that it is not chosen")
-    start = starting_model(party, payload["model"], settings)
-    return Job(start, rows, party.rng("train"), correction(payload, settings))
+    return Job(model, rows, party.rng("train"), correction)
+
+
+def update_of(payload: Payload, result: Trained) -> Payload:
+    """The usual reply: how the received model changed, and what may weigh it."""
+    return {"update": difference(result.model, payload["model"]), "rows": result.rows, "steps": result.steps,
+            "loss": result.loss}
+
+
+def proximal_correction(payload: Payload, settings: Mapping[str, Any]) -> Correction | None:
+    """A pull of every gradient towards the received model, as strong as the setting `proximal`."""
+    pull = settings.get("proximal", 0.0)
+    return Correction(pull=pull, anchor=payload["model"]) if pull else None
 
 
 def starting_model(party: Party, received: Arrays, settings: Mapping[str, Any]) -> Arrays:
@@ -68,16 +109,61 @@ def starting_model(party: Party, received: Arrays, settings: Mapping[str, Any]) 
     return received if share >= 1 or own is None else mixed(own, received, share)
 
 
-def correction(payload: Payload, settings: Mapping[str, Any]) -> Correction | None:
-    """What the algorithm adds to every gradient."""
-    offset, pull = payload.get("offset"), settings.get("proximal", 0.0)
-    if offset is None and not pull:
-        return None
-    return Correction(offset, pull, payload["model"] if pull else None)
+def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
+    return job_from(party, starting_model(party, payload["model"], settings), proximal_correction(payload, settings))
 
 
 def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
     if settings.get("mix", 1.0) < 1:
         party.state["own_model"] = result.model
-    return {"update": difference(result.model, payload["model"]), "rows": result.rows, "steps": result.steps,
-            "loss": result.loss}
+    return update_of(payload, result)
+
+
+train = training_task("train", _job, _reply)
+"""Train the received model on the party's rows and reply with the change.
+
+Settings besides learner and local: `proximal` pulls towards the received model (FedProx); `mix` below 1 makes the party
+keep the model it trained and start from a mix of it and the received one.
+"""
+
+
+def training_settings(algorithm: Algorithm, **extra: Any) -> dict[str, Any]:
+    """What the parties need to know to train."""
+    return {"learner": algorithm.learner, "local": algorithm.parts.local, **extra}
+
+
+def fresh_state(algorithm: Algorithm, federation: Federation, **memory: Any) -> State:
+    """A fresh model of the learner, and what the algorithm remembers from the start."""
+    return State(algorithm.learner.initial(federation.schema, federation.rng("initial model")), memory)
+
+
+def party_weights(replies: Replies, rule: Weights) -> NDArray[Any] | None:
+    """Training rows of each party, or nothing for equal weights."""
+    return replies.values("rows") if rule == "size" else None
+
+
+def effective_steps(local: LocalTraining, steps: int, pull: float = 0.0) -> float:
+    """Local steps in units of plain gradient steps, ||a||_1 of Wang et al. (2020).
+
+    That is how far, in learning rates, a gradient of constant 1 would have carried the party. `pull` is the learning
+    rate times the proximal strength.
+    """
+    distance = velocity = 0.0
+    for _ in range(steps):
+        velocity = local.momentum * velocity + 1.0 - pull * distance
+        distance += velocity
+    return distance
+
+
+def require_gradients(algorithm: Algorithm, name: str) -> None:
+    """Refuse learners whose gradients cannot be corrected or asked for."""
+    if not isinstance(algorithm.learner, GradientLearner):
+        raise ConfigError(f"'{name}' works on gradients, and the learner '{type(algorithm.learner).__name__}' has none",
+                          remedy="choose a learner that is trained by gradient descent, or another algorithm")
+
+
+def require_sgd(local: LocalTraining, name: str) -> None:
+    """Refuse optimizers whose steps are not sums of gradients."""
+    if local.optimizer != "sgd":
+        raise ConfigError(f"'{name}' infers gradients from how far a party moved, which '{local.optimizer}' hides",
+                          remedy="set the local optimizer to 'sgd'")

@@ -26,9 +26,9 @@ class Split:
     """What share of the rows is for validation and for test; the rest is for training.
 
     Parameters:
-    validation: share of the rows to choose models by
-    test: share of the rows to report on
-    stratify: keep the mix of labels in all parts
+        validation: share of the rows to choose models by
+        test: share of the rows to report on
+        stratify: keep the mix of labels in all parts
     """
 
     validation: Share = 0.0

@@ -51,7 +51,7 @@ def _inputs(order: Order) -> Sequence[Payload]:
 
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload], settings: Any,
                   stages: Sequence[Stage]) -> list[Reply | Failure]:
-    """The vectorised form; empty if there is none, or if it failed and parties must run alone to find the culprit."""
+    """The vectorised form; empty if there is none here, or if it failed and parties must run alone to find the culprit."""
     if task.many is None:
         return []
     before = [dict(party.state) for party in parties]
@@ -61,6 +61,8 @@ def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload
     except Exception:
         for party, state in zip(parties, before, strict=True):
             party.state = state
+        return []
+    if not contents:
         return []
     seconds = (time.perf_counter() - started) / max(len(parties), 1)
     return [_answer(party, given, partial(_unchanged, content), stages, seconds)

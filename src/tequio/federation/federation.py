@@ -167,7 +167,7 @@ class Federation:
         self.traffic.messages += 2 * len(replies) + len(replies.failures)
         self.record("exchange", {"round": self.round, "task": task.name, "asked": len(asked), "answered": len(replies),
                                  "dropped": len(replies.dropped), "failed": len(replies.failures),
-                                 "bytes_up": up, "bytes_down": down})
+                                 "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
     def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
         for failure in replies.failures:
@@ -198,6 +198,13 @@ def _unsound(answers: list[Reply], sound: list[Reply]) -> list[Failure]:
     return [Failure(reply.party, "its reply has values that are not finite",
                     "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
             for reply in answers if reply.party not in kept]
+
+
+def _mean_loss(replies: Replies) -> dict[str, float]:
+    """The training loss that the parties report, each weighed by its rows."""
+    told = [payload for payload in replies.payloads if {"loss", "rows"} <= payload.keys()]
+    rows = sum(payload["rows"] for payload in told)
+    return {"loss": sum(payload["loss"] * payload["rows"] for payload in told) / rows} if rows else {}
 
 
 def _finite(payload: Payload) -> bool:

@@ -26,14 +26,14 @@ MAGIC = b"tq1\0"
 MAXIMUM_DEPTH = 16
 _HEADER = struct.Struct("<4sI")
 _ARRAY_KEY = "\x00array"
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 _DTYPES = {"bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
            "float64"}
 
 
 def check(payload: Mapping[str, Any]) -> None:
     """Refuse anything that may not cross: a dataset, a live object, a nested structure too deep."""
-    take_apart(payload, {})
+    _skeleton(payload, {})
 
 
 def encode(payload: Mapping[str, Any]) -> bytes:
@@ -41,17 +41,18 @@ def encode(payload: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    skeleton = msgspec.msgpack.encode(take_apart(payload, arrays))
-    tensors = save({key: np.ascontiguousarray(array) for key, array in arrays.items()}) if arrays else b""
+    skeleton = _skeleton(payload, arrays)
+    # np.ascontiguousarray would give an array without dimensions one.
+    tensors = save({key: np.asarray(array, order="C") for key, array in arrays.items()}) if arrays else b""
     return _HEADER.pack(MAGIC, len(skeleton)) + skeleton + tensors
 
 
 def size(payload: Mapping[str, Any]) -> int:
     """Exactly len(encode(payload)), without copying the arrays."""
-    if not payload:
+    if type(payload) is dict and not payload:
         return _EMPTY_SIZE
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    skeleton = msgspec.msgpack.encode(take_apart(payload, arrays))
+    skeleton = _skeleton(payload, arrays)
     signature = tuple((key, array.dtype.str, array.shape) for key, array in arrays.items())
     return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
 
@@ -81,17 +82,29 @@ def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Pay
     return joined
 
 
+def _skeleton(payload: Mapping[str, Any], arrays: dict[str, Any]) -> bytes:
+    if not isinstance(payload, dict):
+        raise PayloadError(f"a payload is a dict of names, not a {type(payload).__name__}",
+                           remedy="a task returns a dict, which may be empty")
+    try:
+        return msgspec.msgpack.encode(take_apart(payload, arrays))
+    except (OverflowError, UnicodeEncodeError) as cause:
+        raise PayloadError(f"a payload holds a number or a text that cannot be sent: {cause}") from cause
+
+
 def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -> Any:
-    """The value with its arrays moved out to `arrays` (by path), leaving references; refuses what may not cross."""
+    """The value with its arrays moved out to `arrays`, leaving references; refuses what may not cross."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, np.ndarray):
         if value.dtype.name not in _DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
                                remedy="send numbers, not objects")
-        arrays[path] = value
-        return {_ARRAY_KEY: path}
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, np.generic):
+        # Numbered, because two paths may read alike: a name can hold a slash.
+        key = str(len(arrays))
+        arrays[key] = value
+        return {_ARRAY_KEY: key}
+    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
         return value.item()
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"'{path}' is nested deeper than {MAXIMUM_DEPTH}")
@@ -119,27 +132,30 @@ def _load_tensors(data: memoryview) -> dict[str, Any]:
     if not len(data):
         return {}
     try:
-        return dict(load(bytes(data)))
-    except (SafetensorError, ValueError, KeyError) as cause:
+        arrays = dict(load(bytes(data)))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
+    if any(array.dtype.name not in _DTYPES for array in arrays.values()):
+        raise PayloadError("a payload carries an array of a type that may not cross")
+    return arrays
 
 
 def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
     """The reverse of `take_apart`: each array is taken out of `arrays` as it finds its place."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, dict) and _ARRAY_KEY in value:
+        array = arrays.pop(value[_ARRAY_KEY], None) if isinstance(value[_ARRAY_KEY], str) else None
+        if array is None or len(value) != 1:
+            raise PayloadError("a payload names an array that it does not carry")
+        return array
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"a payload is nested deeper than {MAXIMUM_DEPTH}")
     if isinstance(value, dict):
-        if _ARRAY_KEY in value:
-            array = arrays.pop(value[_ARRAY_KEY], None) if isinstance(value[_ARRAY_KEY], str) else None
-            if array is None or len(value) != 1:
-                raise PayloadError("a payload names an array that it does not carry")
-            return array
         return {_name(key, ""): put_together(item, arrays, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [put_together(item, arrays, depth + 1) for item in value]
-    if not isinstance(value, _PLAIN):
-        raise PayloadError(f"a payload holds a value of type {type(value).__name__}")
-    return value
+    raise PayloadError(f"a payload holds a value of type {type(value).__name__}")
 
 
 @lru_cache(maxsize=4096)

@@ -143,7 +143,7 @@ def _short(name: str, most: int) -> str:
 
 
 def _ticks(names: tuple[str, ...], most: int) -> tuple[list[int], list[str]]:
-    step = -(-len(names) // most)
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, len(names)) if len(names) <= step * most)
     places = list(range(0, len(names), step))
     return places, [_short(names[place], 16) for place in places]
 

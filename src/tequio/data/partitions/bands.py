@@ -33,11 +33,11 @@ class Bands:
     band, and the groups are dealt at random: the homogeneous counterpart.
 
     Parameters:
-    positive: the class whose rate is taken; the last one of the schema when left out
-    low: rates below this are in the low band
-    high: rates above this are in the high band
-    groups_per_party: how many groups make a party
-    column: the feature that holds the group id; the dataset's own groups when left out
+        positive: the class whose rate is taken; the last one of the schema when left out
+        low: rates below this are in the low band
+        high: rates above this are in the high band
+        groups_per_party: how many groups make a party
+        column: the feature that holds the group id; the dataset's own groups when left out
     """
 
     positive: str | None = None

@@ -37,13 +37,13 @@ class ClassWeights:
     `replacement` is set.
 
     Parameters:
-    parties: how many parties there are
-    classes_per_party: how many classes a party chooses (2 in the paper); all of them when left out
-    low: smallest weight before normalising
-    high: largest weight before normalising
-    replacement: parties draw independently of each other, so that one row may be with several parties (never twice
-        with one)
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        classes_per_party: how many classes a party chooses (2 in the paper); all of them when left out
+        low: smallest weight before normalising
+        high: largest weight before normalising
+        replacement: parties draw independently of each other, so that one row may be with several parties (never twice
+            with one)
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 10

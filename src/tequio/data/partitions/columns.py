@@ -38,14 +38,14 @@ class Columns:
     Say which columns with one of `names`, `counts` and `shares`; without any, they are shared equally.
 
     Parameters:
-    parties: how many parties there are; follows from the lists when left out, or 2
-    names: the columns of each party by name; others are with nobody
-    counts: how many columns each party holds; others are with nobody
-    shares: what share of the columns each party holds
-    shuffle: deal counted and shared columns in random order, not in that of the table
-    target_party: the number of the party that holds the target
-    overlap: what share of the rows all parties hold
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are; follows from the lists when left out, or 2
+        names: the columns of each party by name; others are with nobody
+        counts: how many columns each party holds; others are with nobody
+        shares: what share of the columns each party holds
+        shuffle: deal counted and shared columns in random order, not in that of the table
+        target_party: the number of the party that holds the target
+        overlap: what share of the rows all parties hold
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable  # noqa: TC003 - the config layer reads the field's type at run time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,8 @@ class Custom:
     Each row is with one party at most.
 
     Parameters:
-    function: the function, or where it is: 'package.module:function'
-    minimum_rows: fewest rows a party may have
+        function: the function, or where it is: 'package.module:function'
+        minimum_rows: fewest rows a party may have
     """
 
     function: str | Callable[..., Any]

@@ -37,9 +37,9 @@ class Dirichlet:
     last one is mended by moving random rows from the largest parties. A numeric target is cut at its deciles.
 
     Parameters:
-    parties: how many parties there are
-    alpha: concentration; 0.1 leaves most parties with a class or two, 100 is nearly IID
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        alpha: concentration; 0.1 leaves most parties with a class or two, 100 is nearly IID
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 10

@@ -29,11 +29,11 @@ class Domain:
     is called after its domain, which is also its category.
 
     Parameters:
-    column: the feature that names the domain; the dataset's own groups when left out
-    parties_per_domain: how many parties share each domain, for all alike or by name, such as { mnist = 4, usps = 1 };
-        domains that are not named have no party, and parties come in the order of the names
-    rows: how many rows each party takes; all there are, shared equally, when left out
-    minimum_rows: fewest rows a party may have
+        column: the feature that names the domain; the dataset's own groups when left out
+        parties_per_domain: how many parties share each domain, for all alike or by name, as in { mnist = 4, usps = 1 };
+            domains that are not named have no party, and parties come in the order of the names
+        rows: how many rows each party takes; all there are, shared equally, when left out
+        minimum_rows: fewest rows a party may have
     """
 
     column: str | None = None

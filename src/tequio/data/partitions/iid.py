@@ -24,11 +24,11 @@ class Iid:
     All rows are dealt, each to one party, unless `replacement` is set.
 
     Parameters:
-    parties: how many parties there are
-    stratified: deal each class separately, so that every party has the same mix of classes
-    replacement: parties draw independently of each other, so that one row may be with several parties (never twice
-        with one)
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        stratified: deal each class separately, so that every party has the same mix of classes
+        replacement: parties draw independently of each other, so that one row may be with several parties (never twice
+            with one)
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 10

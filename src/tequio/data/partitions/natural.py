@@ -25,9 +25,9 @@ class Natural:
     All rows are dealt, each to one party, unless small parties are dropped.
 
     Parameters:
-    column: the feature that holds the group id; the dataset's own groups when left out
-    minimum_rows: fewest rows a party may have
-    small: what to do with a party below the minimum: 'error', or 'drop' it with its rows
+        column: the feature that holds the group id; the dataset's own groups when left out
+        minimum_rows: fewest rows a party may have
+        small: what to do with a party below the minimum: 'error', or 'drop' it with its rows
     """
 
     column: str | None = None

@@ -26,9 +26,9 @@ class Quantity:
     is the non-IID split of the federated decision-tree experiments.
 
     Parameters:
-    parties: how many parties there are
-    alpha: concentration; 1 draws all ways to share equally likely, larger is more equal
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        alpha: concentration; 1 draws all ways to share equally likely, larger is more equal
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 10

@@ -28,12 +28,12 @@ class RowsAndColumns:
     with one party, and all of them are dealt.
 
     Parameters:
-    parties: how many parties there are
-    row_overlap: what share of the rows all parties hold
-    column_overlap: what share of the columns all parties hold
-    names: the columns of each party by name, which may have some in common; dealt at random when left out
-    target_parties: the numbers of the parties that hold the target
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        row_overlap: what share of the rows all parties hold
+        column_overlap: what share of the columns all parties hold
+        names: the columns of each party by name, which may have some in common; dealt at random when left out
+        target_parties: the numbers of the parties that hold the target
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 2

@@ -23,8 +23,8 @@ class Sampled:
     A row may be with many parties, and twice with one. A million parties cost 4 bytes a row.
 
     Parameters:
-    parties: how many parties there are
-    rows: how many rows each party draws
+        parties: how many parties there are
+        rows: how many rows each party draws
     """
 
     parties: AtLeastOne = 1000

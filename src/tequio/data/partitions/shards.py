@@ -37,10 +37,10 @@ class Shards:
     classes: that is `equal_sizes`.
 
     Parameters:
-    parties: how many parties there are
-    classes_per_party: how many classes a party holds; with `equal_sizes`, how many shards
-    equal_sizes: cut all rows into equal shards as in the paper; all rows are dealt, and a shard may straddle classes
-    minimum_rows: fewest rows a party may have
+        parties: how many parties there are
+        classes_per_party: how many classes a party holds; with `equal_sizes`, how many shards
+        equal_sizes: cut all rows into equal shards as in the paper; all rows are dealt, some shards have two classes
+        minimum_rows: fewest rows a party may have
     """
 
     parties: AtLeastOne = 10

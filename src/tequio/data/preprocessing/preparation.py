@@ -49,9 +49,10 @@ def flat_features(dataset: Dataset) -> Any:
 
 def with_features(dataset: Dataset, schema: Schema, features: Any) -> Dataset:
     """The dataset's rows with other features; target, ids and groups stay."""
-    target = None if schema.target.kind == "none" else dataset.target
-    return Dataset.of(schema, features, target, ids=dataset.ids,
-                      groups=None if dataset.source.groups is None else dataset.groups, name=dataset.name)
+    source = dataset.source
+    return Dataset.of(schema, features, None if schema.target.kind == "none" else dataset.target,
+                      ids=None if source.ids is None and dataset.rows is None else dataset.ids,
+                      groups=None if source.groups is None else dataset.groups, name=dataset.name)
 
 
 def dense_table(dataset: Dataset, step: str) -> NDArray[Any]:
@@ -64,8 +65,17 @@ def dense_table(dataset: Dataset, step: str) -> NDArray[Any]:
     return table
 
 
-def check_width(statistics: Statistics, key: str, columns: int, step: str) -> None:
+def stacked(parts: Sequence[Statistics], key: str) -> NDArray[Any]:
+    """One statistic of all parties, one on top of the other."""
+    shapes = {part[key].shape for part in parts}
+    if len(shapes) != 1:
+        raise DataError(f"parties' statistics '{key}' cannot be merged: they have shapes {sorted(shapes)}",
+                        remedy="give every party the same schema")
+    return np.stack([part[key] for part in parts])
+
+
+def check_width(fitted: NDArray[Any], columns: int) -> None:
     """Refuse statistics that were fitted on other columns."""
-    if statistics[key].shape[-1] != columns:
-        raise DataError(f"'{step}' was fitted on {statistics[key].shape[-1]} columns, the data has {columns}",
+    if fitted.shape[-1] != columns:
+        raise DataError(f"a preparation was fitted on {fitted.shape[-1]} numeric columns, the data has {columns}",
                         remedy="fit and apply on data of the same schema")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -37,9 +37,9 @@ def column_square_sums(values: Any) -> Pairs:
     return _by_block(values, _square_parts)
 
 
-def add_pairs(parts: Sequence[Pairs]) -> Pairs:
-    """The sum of several parties' sums."""
-    return _pairs([row for pair in parts for row in np.asarray(pair)])
+def add_pairs(parts: NDArray[np.float64]) -> Pairs:
+    """The sum of several parties' sums, given as (parties, 2, columns)."""
+    return _pairs(list(parts.reshape(-1, parts.shape[-1])))
 
 
 def moments(count: int, sums: Pairs, squares: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -70,7 +70,8 @@ def _blocks(values: Any) -> Iterator[NDArray[np.float64]]:
 
 def _square_parts(block: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """Three arrays without rounding error that add up to the squares: (high + low)^2."""
-    high = block.astype(np.float32).astype(np.float64)
+    with np.errstate(over="ignore"):
+        high = block.astype(np.float32).astype(np.float64)
     if np.array_equal(high, block):
         return [block * block]
     scaled = block * _SPLITTER

@@ -1,0 +1,64 @@
+"""Preparations of a dataset, by the names that the config key `data.prepare` uses.
+
+    steps = preparations(["standardise"])
+    train, test = prepare(steps, [train], [train, test])
+
+A preparation is fitted on some rows and looks at no others. Where parties may share statistics, each fits its own rows
+and the merged statistics equal those of the pooled rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tequio.components import validate
+from tequio.data.preprocessing.categories import Discretise, OneHot, Ordinal
+from tequio.data.preprocessing.preparation import Preparation, Statistics
+from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
+from tequio.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tequio.data.dataset import Dataset
+
+__all__ = ["PREPARATIONS", "Preparation", "Statistics", "fit_together", "preparations", "prepare"]
+
+PREPARATIONS: dict[str, type[Preparation]] = {
+    "discretise": Discretise,
+    "log1p": Log1p,
+    "minmax": MinMax,
+    "onehot": OneHot,
+    "ordinal": Ordinal,
+    "standardise": Standardise,
+}
+
+
+def preparations(wanted: Sequence[str | Mapping[str, Any]]) -> list[Preparation]:
+    """The steps that a config lists: names, or tables of a name and parameters."""
+    return [_step({"name": item} if isinstance(item, str) else dict(item)) for item in wanted]
+
+
+def fit_together(step: Preparation, parts: Sequence[Dataset]) -> Statistics:
+    """One step's statistics over the rows of several parties, each fitted alone and then merged."""
+    if not parts:
+        raise DataError("a preparation needs rows to be fitted on")
+    fitted = [step.fit(part) for part in parts]
+    return fitted[0] if len(fitted) == 1 else step.merge(fitted)
+
+
+def prepare(steps: Sequence[Preparation], fit_on: Sequence[Dataset], datasets: Sequence[Dataset]) -> list[Dataset]:
+    """Fit the steps one after the other on `fit_on` (the training rows, by party) and apply them to `datasets`."""
+    fit_on, prepared = list(fit_on), list(datasets)
+    for step in steps:
+        statistics = fit_together(step, fit_on)
+        fit_on = [step.apply(part, statistics) for part in fit_on]
+        prepared = [step.apply(dataset, statistics) for dataset in prepared]
+    return prepared
+
+
+def _step(item: dict[str, Any]) -> Preparation:
+    name = item.pop("name", None)
+    if name not in PREPARATIONS:
+        raise ConfigError(f"data.prepare: there is no step '{name}'", remedy=nearest(str(name), PREPARATIONS))
+    return PREPARATIONS[name](**validate(PREPARATIONS[name], item, f"data.prepare '{name}'"))

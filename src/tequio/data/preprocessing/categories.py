@@ -1,0 +1,152 @@
+"""Numbers to categories (discretise) and categories to numbers (onehot, ordinal)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Ge
+
+from tequio.data.preprocessing.preparation import (
+    Statistics,
+    check_width,
+    dense_table,
+    numeric_columns,
+    stacked,
+    with_features,
+)
+from tequio.data.preprocessing.scaling import MinMax
+from tequio.data.schema import Feature
+from tequio.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Discretise:
+    """Numbers to categories, each an interval that is open below and closed above.
+
+    Parameters:
+        method: width (intervals of equal width), quantile (intervals of equally many rows) or cuts (at given points)
+        bins: intervals a column, for width and quantile
+        cuts: the cut points of each column by name, for cuts; other columns stay numbers
+    """
+
+    method: Literal["width", "quantile", "cuts"] = "width"
+    bins: Annotated[int, Ge(1)] = 5
+    cuts: dict[str, list[float]] = field(default_factory=dict)
+
+    def fit(self, dataset: Dataset) -> Statistics:
+        """Cut points of quantiles, or the ends of each column's range."""
+        table = dense_table(dataset, "discretise")
+        if self.method == "cuts":
+            return {}
+        if self.method == "width" or not len(table):
+            return MinMax().fit(dataset)
+        levels = np.arange(1, self.bins) / self.bins
+        return {"cuts": np.quantile(table[:, numeric_columns(dataset.schema)], levels, axis=0)}
+
+    def merge(self, parts: Sequence[Statistics]) -> Statistics:
+        """The statistics of the pooled rows; quantiles of parties cannot be merged without their rows."""
+        if self.method == "quantile" and len(parts) > 1:
+            raise DataError("quantiles of several parties cannot be merged", remedy="use discretise with method = "
+                            "'width', or ask for federated quantiles and give them as 'cuts'")
+        return MinMax().merge(parts) if self.method == "width" else dict(parts[0]) if parts else {}
+
+    def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
+        """Codes of the intervals that the values fall into."""
+        changed = dense_table(dataset, "discretise").copy()
+        features = list(dataset.schema.features)
+        for column, points in self._points(dataset, statistics):
+            changed[:, column] = np.searchsorted(points, changed[:, column], side="left")
+            features[column] = Feature(features[column].name, _interval_names(points))
+        return with_features(dataset, replace(dataset.schema, features=tuple(features)), changed)
+
+    def _points(self, dataset: Dataset, statistics: Statistics) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        columns = numeric_columns(dataset.schema)
+        if self.method == "cuts":
+            for name, cuts in self.cuts.items():
+                yield dataset.schema.column(name), np.unique(np.asarray(cuts, dtype=np.float64))
+            return
+        cuts_of_columns = statistics["cuts"] if "cuts" in statistics else _equal_width(statistics, self.bins)
+        check_width(cuts_of_columns, len(columns))
+        for position, column in enumerate(columns):
+            yield int(column), np.unique(cuts_of_columns[:, position])
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """Each category of the schema to a column of 0 and 1; numbers are left alone."""
+
+    def fit(self, dataset: Dataset) -> Statistics:
+        """How many rows each category of the schema has; which columns come out depends on the schema alone."""
+        return _category_counts(dataset)
+
+    def merge(self, parts: Sequence[Statistics]) -> Statistics:
+        """Counts add up."""
+        return {"counts": stacked(parts, "counts").sum(axis=0)}
+
+    def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
+        """The columns in their order, each categorical one replaced by one column a category."""
+        if not any(feature.categorical for feature in dataset.schema.features):
+            return dataset
+        table = dense_table(dataset, "onehot")
+        features: list[Feature] = []
+        columns: list[NDArray[Any]] = []
+        for column, feature in enumerate(dataset.schema.features):
+            domain = feature.domain
+            features += [feature] if domain is None else [Feature(f"{feature.name}={value}") for value in domain]
+            values = table[:, [column]]
+            columns.append(values if domain is None else values == np.arange(len(domain)))
+        schema = replace(dataset.schema, features=tuple(features), shape=())
+        return with_features(dataset, schema, np.concatenate(columns, axis=1, dtype=table.dtype))
+
+
+@dataclass(frozen=True)
+class Ordinal:
+    """Each category to its place in the schema's domain: 0, 1, 2, ..."""
+
+    def fit(self, dataset: Dataset) -> Statistics:
+        """How many rows each category of the schema has; the numbers depend on the schema alone."""
+        return _category_counts(dataset)
+
+    def merge(self, parts: Sequence[Statistics]) -> Statistics:
+        """Counts add up."""
+        return {"counts": stacked(parts, "counts").sum(axis=0)}
+
+    def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
+        """The codes are the numbers, so only the schema changes."""
+        features = tuple(Feature(feature.name) for feature in dataset.schema.features)
+        return replace(dataset, schema=replace(dataset.schema, features=features))
+
+
+def _category_counts(dataset: Dataset) -> Statistics:
+    counts = [np.empty(0, dtype=np.int64)]
+    for column, feature in enumerate(dataset.schema.features):
+        if feature.domain is not None:
+            codes = dense_table(dataset, "category counts")[:, column].astype(np.int64)
+            counts.append(np.bincount(codes, minlength=len(feature.domain)))
+    return {"counts": np.concatenate(counts)}
+
+
+def _equal_width(statistics: Statistics, bins: int) -> NDArray[np.float64]:
+    low, high = statistics["low"], statistics["high"]
+    inner = np.arange(1, bins)[:, np.newaxis] / bins
+    known = np.isfinite(low)
+    return np.where(known, low, 0) + inner * np.where(known, high - low, 0)
+
+
+def _interval_names(points: NDArray[np.float64]) -> tuple[str, ...]:
+    if not len(points):
+        return ("any",)
+    short = [f"{point:.6g}" for point in points]
+    texts = short if len(set(short)) == len(points) else [repr(float(point)) for point in points]
+    between = [f"({low}, {high}]" for low, high in pairwise(texts)]
+    return (f"<={texts[0]}", *between, f">{texts[-1]}")

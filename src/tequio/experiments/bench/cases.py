@@ -1,0 +1,109 @@
+"""The cases of `tequio bench`, each with the mark it has to meet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.components import build
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Schema, Target
+from tequio.data.splits import Split
+from tequio.engines.inline import InlineEngine
+from tequio.engines.threads import one_thread
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.bench import million, peers
+from tequio.experiments.bench.clock import best_in_turn, seconds
+from tequio.experiments.bench.plain_loop import PlainLoop
+from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
+from tequio.federation.federation import Federation
+from tequio.federation.population import Population
+from tequio.federation.task import task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+
+_NOOP_PARTIES = 10_000
+
+
+@task("bench.nothing")
+def nothing(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """Answer at once."""
+    return {}
+
+
+def run_case(name: str, *, repeats: int, workers: int, checkout: Path | None = None) -> dict[str, Any]:
+    """Measure one case; with a checkout, the peers installed there do the same work."""
+    if name not in CASES:
+        raise ConfigError(f"there is no bench case '{name}'", remedy=nearest(name, CASES))
+    measured = CASES[name](repeats, workers)
+    if checkout is not None and name in PROBLEMS:
+        measured["peers"] = peers.run_peers(checkout, name, rounds=max(repeats // 2, 3), workers=workers)
+    return {"name": name, "seconds": None, "plain_loop_seconds": None, "ratio_to_plain_loop": None, "peers": {},
+            **measured, "met": measured["value"] <= measured["mark"]}
+
+
+def _training(problem: Problem, repeats: int, workers: int) -> dict[str, Any]:
+    limits = one_thread()
+    population = problem.population()
+    ours = Rounds(problem.algorithm(), population, build("engine", "local", {"workers": workers}).create())
+    try:
+        best = best_in_turn({"ours": ours, "plain loop": PlainLoop(problem, population)}, repeats)
+    finally:
+        ours.engine.close()
+        limits.restore_original_limits()
+    ratio = best["ours"] / best["plain loop"]
+    return {"seconds": best["ours"], "plain_loop_seconds": best["plain loop"], "ratio_to_plain_loop": ratio,
+            "value": ratio, "mark": problem.mark, "unit": "x plain loop", "workers": workers}
+
+
+def _million(repeats: int, workers: int) -> dict[str, Any]:
+    measured = million.measure(repeats)
+    fits = measured["peak_megabytes"] < 2000
+    return {**measured, "value": measured["ratio_to_1000_parties"] if fits else float("inf"), "mark": 1.2,
+            "unit": "x a round among 1,000"}
+
+
+def _noop(repeats: int, workers: int) -> dict[str, Any]:
+    population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
+    engine.open(population)
+    federation = Federation(population, engine)
+    everyone = federation.everyone()
+    best = min(seconds(lambda: federation.ask(everyone, nothing)) for _ in range(repeats + 1))
+    engine.close()
+    return {"seconds": best, "value": best / _NOOP_PARTIES * 1e6, "mark": 20.0, "unit": "microseconds a party"}
+
+
+def _one_row_each(parties: int) -> Population:
+    dataset = Dataset.of(Schema.of_numbers(["x"], Target("number")), np.zeros((parties, 1)), np.zeros(parties))
+    return Population(dataset, Partition(np.arange(parties), np.arange(parties + 1)), Split(0.0, 0.0))
+
+
+def _import(repeats: int, workers: int) -> dict[str, Any]:
+    code = "import time; started = time.perf_counter(); import tequio; print(time.perf_counter() - started)"
+    best = min(float(_python("-c", code)) for _ in range(repeats))
+    return {"seconds": best, "value": best, "mark": 0.3, "unit": "s"}
+
+
+def _help(repeats: int, workers: int) -> dict[str, Any]:
+    best = min(seconds(lambda: _python("-m", "tequio", "--help")) for _ in range(repeats))
+    return {"seconds": best, "value": best, "mark": 0.6, "unit": "s"}
+
+
+def _python(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
+       for name, problem in PROBLEMS.items()},
+    "million": _million, "noop": _noop, "import": _import, "help": _help,
+}

@@ -1,0 +1,105 @@
+"""From a config to what a run works on: parties with their rows, the coordinator's test rows, and the algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.data.splits import Split, hold_out
+from tequio.errors import ConfigError, DataError
+from tequio.experiments.config import GIVEN_DATA, build_named
+from tequio.federation.algorithm import Parts
+from tequio.federation.federation import Rules
+from tequio.federation.population import Population
+from tequio.federation.rng import stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.experiments.tables import Config
+    from tequio.federation.algorithm import Algorithm
+    from tequio.federation.exchange import Engine
+    from tequio.federation.topology import Topology
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that a run needs besides the engine. `warnings` are for the record and the screen."""
+
+    population: Population
+    test: Dataset | None
+    algorithm: Algorithm
+    topology: Topology
+    rules: Rules
+    warnings: tuple[str, ...] = ()
+
+
+def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+    train, test = _coordinator_data(config, dataset)
+    partitioner = build_named("partition", config.data.partition)
+    partition = partitioner.deal(train, stream(config.seed, "partition"))
+    split = Split(**config.data.split.model_dump())
+    population = Population(train, partition, split, config.seed)
+    population = Population(train, partition, split, config.seed, _overrides(config, population))
+    return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
+                    Rules(**config.rules), tuple(_warnings(population)))
+
+
+def make_algorithm(config: Config) -> Algorithm:
+    """The algorithm with its parts."""
+    parts = Parts(learner=build_named("learner", config.learner), local=build_named("training", config.local),
+                  selector=build_named("selector", config.selector),
+                  aggregator=build_named("aggregator", config.aggregator),
+                  stages=tuple(build_named("stage", stage) for stage in config.stages))
+    algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
+    return algorithm
+
+
+def make_engine(config: Config) -> Engine:
+    """The engine, not yet opened."""
+    engine: Engine = build_named("engine", config.engine).create()
+    return engine
+
+
+def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties and rows that the coordinator keeps: the official test part, or a held-out share."""
+    if config.data.name == GIVEN_DATA and dataset is None:
+        raise ConfigError("this config was made for a dataset that was handed over as an object",
+                          remedy="hand it over again: tequio.run(config, data=...)")
+    loaded: Any = dataset
+    if loaded is None:
+        loaded = build_named("dataset", {"name": config.data.name, **config.data.parameters}, where="[data]").load()
+    if isinstance(loaded, tuple):
+        return loaded
+    if not config.data.test:
+        return loaded, None
+    return hold_out(loaded, config.data.test, stream(config.seed, "hold out"))
+
+
+def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
+    return {population.index(name): own.model_dump() for name, own in config.overrides.items()}
+
+
+def _warnings(population: Population) -> list[str]:
+    lonely = one_class_parties(population)
+    if not len(lonely):
+        return []
+    listed = ", ".join(f"'{population.name(int(party))}'" for party in lonely[:5])
+    return [f"{len(lonely)} of {len(population)} parties have rows of one class only: {listed}"
+            f"{', ...' if len(lonely) > 5 else ''}"]
+
+
+def one_class_parties(population: Population) -> NDArray[np.int64]:
+    """Parties whose rows all have the same class."""
+    dataset, partition = population.dataset, population.partition
+    if dataset.schema.target.kind != "classes" or partition.holds_target is not None:
+        return np.empty(0, dtype=np.int64)
+    held = np.flatnonzero(partition.sizes)
+    labels, starts = dataset.target[partition.rows], partition.offsets[:-1][held]
+    if not len(held):
+        raise DataError("no party has any rows", remedy="check data.partition")
+    return held[np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)]

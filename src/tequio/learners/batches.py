@@ -1,0 +1,58 @@
+"""Which rows a party trains on, step by step: the same for one party alone and for many at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import DataError, TequioError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.learners.learner import LocalTraining
+
+
+def batch_rows(rows: int, how: LocalTraining) -> int:
+    """Rows of a full batch."""
+    return how.batch or rows
+
+
+def steps_of_epochs(rows: int, how: LocalTraining) -> list[int]:
+    """How many batches each epoch has; counting steps cuts the last epoch short."""
+    an_epoch = -(-rows // batch_rows(rows, how))
+    if not how.steps:
+        return [an_epoch] * how.epochs
+    whole, rest = divmod(how.steps, an_epoch)
+    return [an_epoch] * whole + [rest] * (rest > 0)
+
+
+def row_orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """The rows of each epoch in the order of their batches, drawn when asked for."""
+    for steps in steps_of_epochs(rows, how):
+        order = rng.permutation(rows) if how.shuffle else np.arange(rows)
+        yield order[:steps * batch_rows(rows, how)]
+
+
+def check_trainable(data: Dataset) -> None:
+    """Refuse a dataset without rows or without a target."""
+    if not len(data):
+        raise DataError(f"'{data.name}' has no rows to train on", remedy="raise the partition's minimum of rows")
+    if data.schema.target.kind == "none":
+        raise DataError(f"'{data.name}' holds no target to learn", remedy="choose a learner that needs none, or data "
+                        "that has one")
+
+
+def diverged(data: Dataset, step: int) -> TequioError:
+    """The error of a training run whose loss is no number any more (steps count from 1)."""
+    return TequioError(f"training on '{data.name}': the loss became not finite at step {step}",
+                       remedy="lower local.learning_rate, or set local.clip_norm")
+
+
+def mean_of_last_epoch(row_losses: NDArray[Any]) -> float:
+    """Mean loss of the rows seen in the last epoch; not a number where nothing was trained."""
+    return float(row_losses.mean(dtype=np.float64)) if row_losses.size else float("nan")

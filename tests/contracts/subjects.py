@@ -1,0 +1,55 @@
+"""What the battery runs on: every registered component, made with its defaults or with the example given here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tequio import registry
+from tequio.components import build
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Schema, Target
+from tequio.data.splits import Split
+from tequio.federation.population import Population
+
+# Components that cannot be made, or would be too slow here, with their defaults alone.
+EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
+    ("partition", "bands"): {"positive": "yes"},
+    ("partition", "custom"): {"function": "contracts.subjects:alternate"},
+    ("partition", "sampled"): {"parties": 5, "rows": 4},
+    ("selector", "fixed"): {"parties": ["1", "3"]},
+    ("learner", "kmeans"): {"clusters": 2},
+    ("learner", "mlp"): {"hidden": [5]},
+}
+
+
+def alternate(dataset: Dataset, rng: np.random.Generator) -> Any:
+    return np.arange(len(dataset)) % 3
+
+
+def every(kind: str) -> Any:
+    """Parametrise a test over every registered component of a kind."""
+    return pytest.mark.parametrize("name", registry.names(kind))
+
+
+def make(kind: str, name: str, **more: Any) -> Any:
+    return build(kind, name, {**EXAMPLES.get((kind, name), {}), **more})
+
+
+def table(rows: int = 120, *, target: str = "classes", seed: int = 0) -> Dataset:
+    """A small learnable table: four numeric columns, two balanced-ish classes, six groups."""
+    draw = np.random.default_rng(seed)
+    features = draw.standard_normal((rows, 4)).astype(np.float32)
+    score = features @ np.array([1.0, -2.0, 0.5, 0.0]) + 0.3 * draw.standard_normal(rows)
+    schema = Schema.of_numbers("abcd", Target("classes", ("no", "yes")) if target == "classes" else Target("number"))
+    values = (score > 0).astype(np.int64) if target == "classes" else score
+    return Dataset.of(schema, features, values, groups=np.arange(rows) % 6)
+
+
+def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) -> Population:
+    data = dataset or table()
+    rows = np.array_split(np.arange(len(data)), parties)
+    return Population(data, Partition.of(rows), Split(validation=0.1, test=0.2), seed=seed)
