@@ -63,7 +63,7 @@ def make_backend(problem: Problem):  # noqa: ANN201  (pfl may only be imported h
     from pfl.data.sampling import get_user_sampler
 
     users = [PyTorchTensorDataset(tensors) for tensors in make_tensors(problem)]
-    sampler = get_user_sampler("random", range(problem.parties))
+    sampler = get_user_sampler("minimize_reuse", list(range(problem.parties)))
     training_data = FederatedDataset(users.__getitem__, sampler)
     return SimulatedBackend(training_data=training_data, val_data=None)
 

@@ -38,7 +38,11 @@ PEERS: dict[str, Peer] = {
     # The "pytorch" extra of FLEX asks for torchtext, which ended in 2024 and has no build for this torch. The pool and
     # the aggregators, which are what we time, need torch and, through tensorly, packaging, which nobody declares.
     "flex": Peer("flexible-fl==0.7.0", ("torch", "numpy", "packaging")),
-    "fedjax": Peer("fedjax==0.0.17", ("jax==0.10.2", "jaxlib==0.10.2", "numpy")),
+    # A JAX old enough for all of FedJAX 0.0.17 to run (see run_fedjax.py), and its neighbours of that time.
+    "fedjax": Peer(
+        "fedjax==0.0.17",
+        ("jax==0.4.30", "jaxlib==0.4.30", "dm-haiku==0.0.12", "optax==0.2.2", "chex==0.1.86", "numpy<2", "scipy<1.13"),
+    ),
 }
 
 

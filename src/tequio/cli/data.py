@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,8 +216,11 @@ def _show_partition(dataset: Dataset, dealt: Partition, skew: Skew, title: str, 
 
 
 def _skew_lines(summary: dict[str, float]) -> list[str]:
-    return [f"sizes           {summary['smallest']:,.0f} to {summary['largest']:,.0f}, median {summary['median']:,g}, "
-            f"Gini {summary['gini']:.3f}",
+    sizes = (f"sizes           {summary['smallest']:,.0f} to {summary['largest']:,.0f}, median {summary['median']:,g}, "
+             f"Gini {summary['gini']:.3f}")
+    if isnan(summary["entropy_mean"]):
+        return [sizes]
+    return [sizes,
             f"classes         {summary['classes_mean']:.2f} a party; "
             f"{summary['one_class_share']:.1%} of parties have one class only",
             f"label entropy   {summary['entropy_mean']:.3f} bits a party on average",

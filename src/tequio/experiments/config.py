@@ -56,7 +56,7 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
 
 def with_key(given: Mapping[str, Any], dotted: str, value: Any) -> Given:
     """A copy with one dotted key set, tables made on the way."""
-    changed = deepcopy_plain(given)
+    changed = copied(given)
     *tables, last = dotted.split(".")
     place = changed
     for table in tables:
@@ -105,9 +105,9 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def deepcopy_plain(given: Mapping[str, Any]) -> Given:
+def copied(given: Mapping[str, Any]) -> Given:
     """A copy of the tables and lists; values such as datasets and functions are shared."""
-    return {key: deepcopy_plain(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list)
+    return {key: copied(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list)
             else value for key, value in given.items()}
 
 

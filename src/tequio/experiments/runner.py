@@ -1,25 +1,24 @@
-"""The loop: start, rounds, evaluations, checkpoints, until a stop rule says enough."""
+"""The loop: start, rounds, evaluations and checkpoints, until a stop rule says enough."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tequio.errors import RunError
+from tequio.errors import ConfigError
 from tequio.experiments import store
 from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, write_checkpoint
 from tequio.experiments.config import config_hash, resolved_toml
 from tequio.experiments.environment import describe_environment
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.recording import Listener, Recorder, as_json, ignore
 from tequio.experiments.results import Result
-from tequio.experiments.scenario import make_engine, make_scenario
-from tequio.experiments.stopping import Progress, StopRules, check_rules
-from tequio.experiments.table import Table, read_csv
+from tequio.experiments.scenario import Scenario, make_engine, make_scenario
+from tequio.experiments.stopping import Progress, StopRules
+from tequio.experiments.tracking import tracked
 from tequio.federation.federation import Federation, Traffic
 from tequio.federation.models import difference, squared_norm
 
@@ -27,23 +26,163 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tequio.data.dataset import Dataset
-    from tequio.experiments.scenario import Scenario
     from tequio.experiments.tables import Config
     from tequio.federation.algorithm import State
-
-Listener = Callable[[str, dict[str, Any]], None]
-"""Hears every event of a run: its kind and its facts."""
+    from tequio.federation.exchange import Engine
 
 
-def ignore(kind: str, facts: dict[str, Any]) -> None:
-    """A listener for those who do not want to hear."""
+def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
+               folder: Path | None = None) -> Result:
+    """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one."""
+    scenario = make_scenario(config, dataset)
+    place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
+    checkpoint = read_checkpoint(place)
+    store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
+    engine = make_engine(config)
+    with (tracked(config, place, listen) as heard,
+          closing(Recorder(place, heard, checkpoint.kept if checkpoint else None)) as recorder, closing(engine)):
+        store.write_json(place / store.ENVIRONMENT, describe_environment())
+        engine.open(scenario.population)
+        Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
+    return Result(place)
 
 
 @dataclass
 class Situation:
-    """Where a run stands after a round."""
+    """Where a run stands: what a checkpoint holds besides the states of algorithm and parties."""
 
-    state: State
-    progress: Progress
+    progress: Progress = field(default_factory=Progress)
     seconds: float = 0.0
+    training: Traffic = field(default_factory=Traffic)
     evaluation: Traffic = field(default_factory=Traffic)
+
+    def to_plain(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, facts: dict[str, Any]) -> Situation:
+        """Back from a checkpoint."""
+        return cls(Progress(**facts["progress"]), facts["seconds"], Traffic(**facts["training"]),
+                   Traffic(**facts["evaluation"]))
+
+
+class Run:
+    """One run under way."""
+
+    def __init__(self, config: Config, scenario: Scenario, engine: Engine, recorder: Recorder, folder: Path) -> None:
+        self._config, self._scenario, self._engine = config, scenario, engine
+        self._recorder, self._folder = recorder, folder
+        self._rules = StopRules(config.stop, config.rounds)
+        self._situation = Situation()
+        self._measured: Measured | None = None
+        self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
+                                      recorder.event)
+
+    def to_its_end(self, checkpoint: Checkpoint | None) -> None:
+        """Rounds until a stop rule says enough; then the model and the summary are written."""
+        state = self._start(checkpoint)
+        pace = Pace(self._config.output.checkpoint_every)
+        while not self._situation.progress.reason:
+            state = self._round(state)
+            if pace.due(self._federation.round) or self._situation.progress.reason:
+                pace.took(self._save(state))
+            else:
+                self._recorder.flush()
+        self._finish(state)
+
+    def _start(self, checkpoint: Checkpoint | None) -> State:
+        facts = {"folder": str(self._folder), "name": self._config.name, "rounds": self._config.rounds,
+                 "parties": len(self._federation), "algorithm": self._config.algorithm["name"]}
+        if checkpoint is None:
+            self._recorder.event("start", facts)
+            for warning in self._scenario.warnings:
+                self._recorder.event("warning", {"message": warning})
+            return self._scenario.algorithm.start(self._federation)
+        self._situation = Situation.from_plain(checkpoint.facts)
+        self._federation.traffic = self._situation.training
+        self._federation.round = checkpoint.round
+        self._engine.restore(checkpoint.parties)
+        if self._situation.progress.reason == "rounds" and checkpoint.round < self._config.rounds:
+            self._situation.progress = replace(self._situation.progress, reason="")
+        self._recorder.event("resume", {**facts, "round": checkpoint.round})
+        return checkpoint.state
+
+    def _round(self, state: State) -> State:
+        started, before = time.perf_counter(), replace(self._federation.traffic)
+        self._federation.round += 1
+        self._recorder.loss = None
+        after = self._scenario.algorithm.round(self._federation, state)
+        row: dict[str, Any] = {"round": self._federation.round, "seconds": time.perf_counter() - started,
+                               **_added(before, self._federation.traffic)}
+        if self._recorder.loss is not None:
+            row["train.loss"] = self._recorder.loss
+        if self._config.stop.tolerance:
+            row["update_norm"] = _distance(state, after)
+        if self._federation.round % self._config.evaluation.every == 0:
+            row |= self._measure(after)
+        self._situation.seconds += time.perf_counter() - started
+        self._judge(row, after)
+        self._recorder.row(row)
+        self._recorder.event("round", row)
+        return after
+
+    def _judge(self, row: dict[str, Any], state: State) -> None:
+        """Ask the stop rules; the last round is always evaluated."""
+        self._situation.training = replace(self._federation.traffic)
+        progress = self._rules.judge(self._situation.progress, self._federation.round, row, self._situation.seconds)
+        self._situation.progress = progress
+        if progress.reason and self._federation.round % self._config.evaluation.every:
+            row |= self._measure(state)
+
+    def _measure(self, state: State) -> dict[str, float]:
+        self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
+        spent = self._situation.evaluation
+        spent.bytes_up += self._measured.traffic.bytes_up
+        spent.bytes_down += self._measured.traffic.bytes_down
+        spent.messages += self._measured.traffic.messages
+        return self._measured.metrics
+
+    def _save(self, state: State) -> float:
+        """Write a checkpoint; how long that took."""
+        started = time.perf_counter()
+        kept = self._recorder.flush(sync=True)
+        write_checkpoint(self._folder, Checkpoint(self._federation.round, state, self._engine.states(),
+                                                  self._situation.to_plain(), kept))
+        return time.perf_counter() - started
+
+    def _finish(self, state: State) -> None:
+        if self._measured is None:  # killed between the last checkpoint and this point
+            self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
+        model = self._scenario.algorithm.result(state)
+        store.write_whole(self._folder / store.PARTIES, self._measured.parties.to_csv().encode())
+        path = write_model(self._folder, model)
+        summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
+        self._recorder.flush(sync=True)
+        store.write_json(self._folder / store.SUMMARY, as_json(summary))
+
+    def _summary(self) -> dict[str, Any]:
+        now, metrics = self._situation, self._recorder.metrics
+        final = {column: metrics.last(column) for column in metrics.columns if "." in column}
+        return {"run": self._folder.name, "name": self._config.name, "config_hash": config_hash(self._config),
+                "seed": self._config.seed, "rounds": self._federation.round, "stopped": now.progress.reason,
+                "metric": now.progress.metric, "best_round": now.progress.best_round, "metrics": final,
+                "parties": len(self._federation), "seconds": now.seconds, "bytes_up": now.training.bytes_up,
+                "bytes_down": now.training.bytes_down, "messages": now.training.messages,
+                "evaluation_bytes_up": now.evaluation.bytes_up, "evaluation_bytes_down": now.evaluation.bytes_down,
+                "warnings": list(self._scenario.warnings)}
+
+
+def _added(before: Traffic, after: Traffic) -> dict[str, int]:
+    earlier, later = asdict(before), asdict(after)
+    return {name: later[name] - earlier[name] for name in earlier}
+
+
+def _distance(before: State, after: State) -> float:
+    """How far the model moved in a round."""
+    try:
+        return float(squared_norm(difference(after.model, before.model)) ** 0.5)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError("stop.tolerance looks at how far the model moves, and this algorithm's model is not a set of "
+                          "arrays of fixed shape", remedy="use stop.target, stop.patience or rounds") from None

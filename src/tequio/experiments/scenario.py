@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.data.catalogue.entry import Loaded
 from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import GIVEN_DATA, build_named
+from tequio.experiments.preparing import prepared
+from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
@@ -39,14 +42,16 @@ class Scenario:
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+    check_rules(config)
     train, test = _coordinator_data(config, dataset)
-    partitioner = build_named("partition", config.data.partition)
-    partition = partitioner.deal(train, stream(config.seed, "partition"))
-    split = Split(**config.data.split.model_dump())
-    population = Population(train, partition, split, config.seed)
-    population = Population(train, partition, split, config.seed, _overrides(config, population))
+    partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
+    partition.check()
+    population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
+    warnings = _check_classes(population, config.data.one_class)
+    population = replace(population, overrides=_overrides(config, population))
+    population, test = prepared(population, test, config.data)
     return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), tuple(_warnings(population)))
+                    Rules(**config.rules), warnings)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -70,27 +75,29 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if config.data.name == GIVEN_DATA and dataset is None:
         raise ConfigError("this config was made for a dataset that was handed over as an object",
                           remedy="hand it over again: tequio.run(config, data=...)")
-    loaded: Any = dataset
-    if loaded is None:
-        loaded = build_named("dataset", {"name": config.data.name, **config.data.parameters}, where="[data]").load()
-    if isinstance(loaded, tuple):
-        return loaded
-    if not config.data.test:
-        return loaded, None
-    return hold_out(loaded, config.data.test, stream(config.seed, "hold out"))
+    own = {"name": config.data.name, **config.data.parameters}
+    loaded = build_named("dataset", own).load() if dataset is None else Loaded(dataset)
+    if loaded.test is not None or not config.data.test:
+        return loaded.train, loaded.test
+    return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
     return {population.index(name): own.model_dump() for name, own in config.overrides.items()}
 
 
-def _warnings(population: Population) -> list[str]:
+def _check_classes(population: Population, policy: str) -> tuple[str, ...]:
+    """Refuse parties that have never seen more than one class, or warn of them where the config allows them."""
     lonely = one_class_parties(population)
     if not len(lonely):
-        return []
+        return ()
     listed = ", ".join(f"'{population.name(int(party))}'" for party in lonely[:5])
-    return [f"{len(lonely)} of {len(population)} parties have rows of one class only: {listed}"
-            f"{', ...' if len(lonely) > 5 else ''}"]
+    message = (f"{len(lonely)} of {len(population)} parties have rows of one class only: party {listed}"
+               f"{', ...' if len(lonely) > 5 else ''}")
+    if policy == "error":
+        raise DataError(message, remedy="deal the rows another way ([data.partition]: fewer parties, less skew), or set "
+                                        "data.one_class = 'allow' if this is what you want to study")
+    return (message,)
 
 
 def one_class_parties(population: Population) -> NDArray[np.int64]:

@@ -2,60 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.measuring import main_metric
 from tequio.learners.metrics import higher_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tequio.experiments.tables import Stop
+    from tequio.experiments.tables import Config, Stop
+
+PREFIX = "validation."
 
 
 @dataclass(frozen=True)
 class Progress:
     """What the rules remember from round to round. `reason` is empty while the run goes on."""
 
+    metric: str = ""
     best: float | None = None
     best_round: int = 0
     reason: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"best": self.best, "best_round": self.best_round, "reason": self.reason}
-
 
 @dataclass(frozen=True)
 class StopRules:
-    """The rules of a config, ready to judge rounds by `metric`."""
+    """The rules of a config."""
 
     rules: Stop
     rounds: int
-    metric: str = ""
-    at_start: Progress = field(default_factory=Progress)
 
-    @property
-    def key(self) -> str:
-        """The metric's name in a row of metrics."""
-        return f"validation.{self.metric}"
-
-    def judge(self, progress: Progress, round: int, row: Mapping[str, float], seconds: float) -> Progress:
+    def judge(self, progress: Progress, round: int, row: Mapping[str, Any], seconds: float) -> Progress:
         """The memory after a round; its `reason` says why the run ends here, if it does."""
-        after = self._improved(progress, round, row.get(self.key))
-        return replace(after, reason=self._reason(after, round, row, seconds))
+        found = {name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)}
+        progress = replace(progress, metric=progress.metric or self._metric(found))
+        value = found.get(progress.metric)
+        if value is not None and value == value and _better(progress.metric, value, progress.best):
+            progress = replace(progress, best=value, best_round=round)
+        return replace(progress, reason=self._reason(progress, round, value, row, seconds))
 
-    def _improved(self, progress: Progress, round: int, value: float | None) -> Progress:
-        if value is None or value != value:
-            return progress
-        better = progress.best is None or (value > progress.best if higher_is_better(self.metric)
-                                           else value < progress.best)
-        return Progress(value, round) if better else progress
+    def _metric(self, found: Mapping[str, float]) -> str:
+        """The metric the rules look at, known from the first evaluation on."""
+        wanted = self.rules.metric
+        if found and wanted and wanted not in found:
+            raise ConfigError(f"[stop] the metric '{wanted}' does not exist for this data and learner",
+                              remedy=nearest(wanted, found))
+        return (wanted or main_metric(found)) if found else ""
 
-    def _reason(self, progress: Progress, round: int, row: Mapping[str, float], seconds: float) -> str:
-        rules, value = self.rules, row.get(self.key)
-        if rules.target is not None and value is not None and self._reached(value, rules.target):
+    def _reason(self, progress: Progress, round: int, value: float | None, row: Mapping[str, Any],
+                seconds: float) -> str:
+        rules = self.rules
+        if rules.target is not None and value is not None and not _better(progress.metric, rules.target, value):
             return "target"
         if rules.patience and value is not None and round - progress.best_round >= rules.patience:
             return "patience"
@@ -65,16 +64,20 @@ class StopRules:
             return "seconds"
         return "rounds" if round >= self.rounds else ""
 
-    def _reached(self, value: float, target: float) -> bool:
-        return value >= target if higher_is_better(self.metric) else value <= target
+
+def check_rules(config: Config) -> None:
+    """Refuse rules that nothing could ever satisfy, before work starts."""
+    stop = config.stop
+    if stop.metric:
+        higher_is_better(stop.metric)
+    if stop.target is None and not stop.patience:
+        return
+    if not config.data.split.validation or "parties" not in config.evaluation.at:
+        raise ConfigError("[stop] target and patience look at the parties' validation rows, and there are none",
+                          remedy="set data.split.validation = 0.1 and evaluation.at = ['parties']")
 
 
-def check_rules(stop: Stop, metrics: list[str], validation_share: float) -> str:
-    """The metric the rules look at; refuses rules that nothing could ever satisfy."""
-    metric = stop.metric or next((name for name in metrics if name != "loss"), "loss")
-    if metric not in metrics:
-        raise ConfigError(f"[stop] metric '{metric}' does not exist for this data", remedy=f"there is: {', '.join(metrics)}")
-    if (stop.target is not None or stop.patience) and not validation_share:
-        raise ConfigError("[stop] target and patience look at validation rows, but the parties keep none",
-                          remedy="set data.split.validation = 0.1")
-    return metric
+def _better(metric: str, value: float, than: float | None) -> bool:
+    if than is None:
+        return True
+    return value > than if higher_is_better(metric) else value < than

@@ -41,6 +41,7 @@ class Data(BaseModel):
 
     name: str = "digits"
     test: Share = 0.2
+    one_class: Literal["error", "allow"] = "error"
     prepare: list[Any] = Field(default_factory=list)
     prepare_scope: Literal["federated", "local"] = "federated"
     partition: Component = Field(default_factory=dict)

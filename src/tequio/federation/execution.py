@@ -51,7 +51,7 @@ def _inputs(order: Order) -> Sequence[Payload]:
 
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload], settings: Any,
                   stages: Sequence[Stage]) -> list[Reply | Failure]:
-    """The vectorised form; empty if there is none here, or if it failed and parties must run alone to find the culprit."""
+    """The vectorised form; empty if there is none here, or if it failed and each must run alone to find the culprit."""
     if task.many is None:
         return []
     before = [dict(party.state) for party in parties]
@@ -64,6 +64,9 @@ def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload
         return []
     if not contents:
         return []
+    if len(contents) != len(parties):
+        cause = f"the vectorised form of task '{task.name}' gave {len(contents)} replies for {len(parties)} parties"
+        return [Failure(party.index, cause, "mend the task") for party in parties]
     seconds = (time.perf_counter() - started) / max(len(parties), 1)
     return [_answer(party, given, partial(_unchanged, content), stages, seconds)
             for party, given, content in zip(parties, inputs, contents, strict=True)]

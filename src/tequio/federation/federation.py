@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.components import to_plain
-from tequio.errors import PartyError, QuorumError
+from tequio.errors import DataError, PartyError, QuorumError
 from tequio.federation import models
 from tequio.federation.exchange import Failure, Order
 from tequio.federation.replies import Replies
 from tequio.federation.rng import stream
+from tequio.federation.roles import require_ask
 from tequio.federation.topology import ClientServer
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ class Federation:
             categories = self.population.partition.categories
             if self.rules.categories:
                 allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
-            self._eligible = np.flatnonzero(allowed)
-            if not len(self._eligible):
+            if not allowed.any():
                 raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+            self._eligible = np.flatnonzero(allowed)
         return self._eligible
 
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
@@ -124,7 +125,8 @@ class Federation:
 
         `payload` goes to all of them, `each[party]` to one only. Updates pass through the stages on their way back.
         """
-        asked = np.unique(np.asarray(parties, dtype=np.int64))
+        require_ask(self.topology.cast)
+        asked = self._known(parties)
         present = self._present(asked)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
@@ -139,6 +141,13 @@ class Federation:
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
         return replies
+
+    def _known(self, parties: ArrayLike) -> NDArray[np.int64]:
+        asked = np.unique(np.asarray(parties, dtype=np.int64))
+        if len(asked) and not 0 <= asked[0] <= asked[-1] < len(self):
+            wrong = asked[0] if asked[0] < 0 else asked[-1]
+            raise DataError(f"there is no party number {wrong}", remedy=f"parties are numbered 0 to {len(self) - 1}")
+        return asked
 
     def _present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self.rules.dropout:
@@ -175,10 +184,12 @@ class Federation:
             self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
                                     "trace": failure.trace})
             if self.rules.on_failure == "stop":
-                raise PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
-                                 party=name, round=self.round, task=task.name, cause=failure.cause,
-                                 remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go "
-                                                          "on without parties that fail")
+                error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
+                                   party=name, round=self.round, task=task.name, cause=failure.cause,
+                                   remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go "
+                                                            "on without parties that fail")
+                error.add_note(failure.trace)
+                raise error
         if len(replies) < self.rules.quorum * len(asked):
             raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
                               f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
@@ -216,4 +227,6 @@ def _arrays(value: Any) -> list[NDArray[Any]]:
         return [value]
     if isinstance(value, dict):
         return [array for item in value.values() for array in _arrays(item)]
+    if isinstance(value, list | tuple):
+        return [array for item in value for array in _arrays(item)]
     return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.errors import PayloadError
+from tequio.errors import DataError, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,12 +39,15 @@ def mixed(first: Arrays, second: Arrays, share: float) -> Arrays:
 
 def weighted_mean(models: Sequence[Arrays], weights: NDArray[Any] | Sequence[float]) -> Arrays:
     """Sum of weight * model over the sum of weights, name by name."""
-    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights, dtype=np.float64)
+    total_weight = np.sum(weights, dtype=np.float64)
+    if not total_weight > 0:
+        raise DataError(f"the weights of {len(models)} updates sum to {total_weight}, so they have no weighted mean")
+    shares = np.asarray(weights, dtype=np.float64) / total_weight
     mean: Arrays = {}
     for name, first in models[0].items():
         total = np.zeros(first.shape, dtype=np.float64)
         for model, share in zip(models, shares, strict=True):
-            total += model[name] * share
+            total += np.multiply(model[name], share, dtype=np.float64)
         mean[name] = total.astype(first.dtype) if first.dtype.kind == "f" else total
     return mean
 
@@ -75,8 +78,11 @@ def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
 
 def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:
     """Refuse an update that does not fit the model."""
+    if not isinstance(update, dict):
+        raise PayloadError(f"{whose} sent an update that does not fit the model: {type(update).__name__} instead of "
+                           "named arrays")
     expected = {name: values.shape for name, values in model.items()}
-    found = {name: values.shape for name, values in update.items()}
+    found = {name: getattr(values, "shape", None) for name, values in update.items()}
     if expected != found:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise PayloadError(f"{whose} sent an update that does not fit the model at '{wrong[0]}': "

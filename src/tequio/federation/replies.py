@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from tequio.errors import DataError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -49,4 +51,7 @@ class Replies(Sequence["Reply"]):
 
     def of(self, party: int) -> Payload:
         """The content one party sent."""
-        return next(reply.payload for reply in self.answers if reply.party == party)
+        for reply in self.answers:
+            if reply.party == party:
+                return reply.payload
+        raise DataError(f"party {party} gave no answer", remedy="look for it in `failures` and `dropped`")

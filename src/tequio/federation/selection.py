@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, QuorumError
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class FixedParties:
                rng: np.random.Generator) -> Choice:
         """The listed ones."""
         wanted = np.array([federation.index(name) for name in self.parties], dtype=np.int64)
-        return Choice(np.intersect1d(wanted, eligible))
+        chosen = np.intersect1d(wanted, eligible)
+        if not len(chosen):
+            raise QuorumError("none of the parties that the selector names is eligible",
+                              remedy="name other parties in selector.parties, or loosen the eligibility rules")
+        return Choice(chosen)
 
 

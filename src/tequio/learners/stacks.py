@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,10 +26,18 @@ class DenseStack:
     activations: tuple[Activation, ...]
     names: tuple[tuple[str, str], ...]
 
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each parameter as it travels."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for (weight, bias), inputs, outputs in zip(self.names, self.widths, self.widths[1:], strict=False):
+            shapes[weight], shapes[bias] = (outputs, inputs), (outputs,)
+        return shapes
+
     @property
     def parameters(self) -> int:
         """How many numbers travel."""
-        return sum((wide + 1) * narrow for wide, narrow in zip(self.widths, self.widths[1:], strict=False))
+        return sum(prod(shape) for shape in self.shapes.values())
 
 
 def stack_of(module: nn.Module) -> DenseStack | None:

@@ -66,7 +66,7 @@ def heatmap_table(heatmap: Heatmap, *, width: int = 100) -> Table:
                   header_style="bold", title_style="bold", title_justify="left", caption_justify="left")
     table.add_column("party ", justify="right")
     for name in classes:
-        table.add_column(f" {_short(name, 10)}", justify="right", min_width=7)
+        table.add_column(f" {_short(name, 10)}", justify="right", min_width=5)
     table.add_column(" rows", justify="right", style="bold")
     largest = int(counts.max(initial=0))
     for party, mine in zip(heatmap.parties, counts, strict=True):
@@ -113,10 +113,13 @@ def draw_heatmap(heatmap: Heatmap) -> Figure:
 
 
 def _fitted(heatmap: Heatmap, width: int) -> tuple[NDArray[np.int64], list[str]]:
-    room = max((width - 28) // 7, 2)
-    if len(heatmap.classes) <= room:
+    needed = np.array([max(len(_short(name, 10)), len(f"{count:,}"), 4) + 1
+                       for name, count in zip(heatmap.classes, heatmap.counts.max(axis=0, initial=0), strict=True)])
+    room = width - max(len(_short(name, 18)) for name in ("party", *heatmap.parties)) - 10
+    if needed.sum() <= room:
         return heatmap.counts, list(heatmap.classes)
-    kept = np.sort(np.argsort(-heatmap.counts.sum(axis=0), kind="stable")[:room - 1])
+    commonest = np.argsort(-heatmap.counts.sum(axis=0), kind="stable")
+    kept = np.sort(commonest[np.cumsum(needed[commonest]) <= room - 9])
     others = np.delete(heatmap.counts, kept, axis=1).sum(axis=1, keepdims=True)
     names = [heatmap.classes[column] for column in kept]
     return np.hstack([heatmap.counts[:, kept], others]), [*names, f"{len(heatmap.classes) - len(kept)} more"]
@@ -135,7 +138,7 @@ def _shaded(count: int, largest: int) -> Text:
         return Text("·", style=_GREY)
     shade = min(int((count / largest) ** 0.5 * len(_SHADES)), len(_SHADES) - 1)
     ink = "#000000" if shade >= _FIRST_LIGHT_SHADE else "#ffffff"
-    return Text(f"{count:,}", style=f"{ink} on {_SHADES[shade]}")
+    return Text(f" {count:,}", style=f"{ink} on {_SHADES[shade]}")
 
 
 def _short(name: str, most: int) -> str:

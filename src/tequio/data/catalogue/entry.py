@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from tequio.data.dataset import Dataset
 
 if TYPE_CHECKING:
-    from tequio.data.dataset import Dataset
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -15,6 +20,10 @@ class Loaded:
 
     train: Dataset
     test: Dataset | None = None
+
+    def whole(self) -> Dataset:
+        """All rows, training rows first, for studies that make their own splits."""
+        return self.train if self.test is None else joined(self.train, self.test)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,18 @@ class Facts:
     files: tuple[str, ...] = ()
 
 
+def joined(first: Dataset, second: Dataset) -> Dataset:
+    """The rows of two datasets of one schema; a view where both are views of one source."""
+    if first.source is second.source:
+        rows = [np.arange(first.source.features.shape[0]) if part.rows is None else part.rows
+                for part in (first, second)]
+        return replace(first, rows=np.concatenate(rows))
+    features = [part.features for part in (first, second)]
+    stack = sparse.vstack(features, format="csr") if first.is_sparse else np.concatenate(features)
+    return Dataset.of(first.schema, stack, np.concatenate([first.target, second.target]), name=first.name,
+                      ids=_joined_labels(first, second, "ids"), groups=_joined_labels(first, second, "groups"))
+
+
 class CatalogueDataset(Protocol):
     """A dataset by name."""
 
@@ -43,3 +64,9 @@ class CatalogueDataset(Protocol):
     def load(self) -> Loaded:
         """Read it; files are located, checked and, where possible, downloaded first."""
         ...
+
+
+def _joined_labels(first: Dataset, second: Dataset, which: str) -> NDArray[Any] | None:
+    if getattr(first.source, which) is None or getattr(second.source, which) is None:
+        return None
+    return np.concatenate([getattr(first, which), getattr(second, which)])

@@ -88,28 +88,36 @@ def _numbers(name: str, values: NDArray[np.float64], whole: bool) -> Column:
 
 
 def _from_objects(name: str, values: NDArray[Any], parse: bool) -> Column:
-    missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
+    if set(map(type, values)) <= {str}:
+        texts = [value.strip() for value in values]
+        return _from_texts(name, texts, np.array([text in MISSING_MARKERS for text in texts], dtype=bool), parse)
+    missing = np.array([_is_missing(value) for value in values], dtype=bool)
     present = values[~missing]
     if len(present) and all(_is_number(value) for value in present):
         whole = all(isinstance(value, int | np.integer) for value in present)
         return _numbers(name, np.where(missing, np.nan, values).astype(np.float64), whole)
-    texts = np.full(len(values), "", dtype=object)
-    texts[~missing] = [_text(value) for value in present]
-    parsed = _parsed(name, texts, missing) if parse else None
-    return parsed or Column(name, texts, missing)
+    return _from_texts(name, ["" if lost else _text(value) for value, lost in zip(values, missing, strict=True)],
+                       missing, parse)
+
+
+def _from_texts(name: str, texts: list[str], missing: NDArray[np.bool_], parse: bool) -> Column:
+    values = np.array(texts, dtype=object)
+    values[missing] = ""
+    parsed = _parsed(name, values, missing) if parse else None
+    return parsed or Column(name, values, missing)
 
 
 def _parsed(name: str, texts: NDArray[Any], missing: NDArray[np.bool_]) -> Column | None:
-    # '007' is a code, not the number 7
-    if missing.all() or any(text[0] == "0" and text[1:2].isdigit() for text in texts[~missing]):
-        return None
+    """The column as numbers, if all its texts are; '007' is a code, not the number 7."""
+    present = texts[~missing]
     values = np.full(len(texts), np.nan)
     try:
-        values[~missing] = texts[~missing].astype(np.float64)
+        values[~missing] = present.astype(np.float64)
     except ValueError:
         return None
-    whole = all(text.lstrip("+-").isdigit() for text in texts[~missing])
-    return Column(name, values, missing, whole)
+    if not len(present) or any(text[0] == "0" and text[1:2].isdigit() for text in present):
+        return None
+    return Column(name, values, missing, whole=all(text.lstrip("+-").isdigit() for text in present))
 
 
 def _is_number(value: Any) -> bool:

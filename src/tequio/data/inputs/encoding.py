@@ -80,8 +80,8 @@ def enforce_columns(present: Collection[str], schema: Schema, labels: Sequence[s
     known = {*wanted, *roles}
     for name in present:
         if name not in known:
-            raise DataError(f"the column '{name}' is not in the schema", remedy=f"{nearest(name, wanted)} Otherwise "
-                            "leave the column out")
+            raise DataError(f"the column '{name}' is not in the schema",
+                            remedy=f"leave it out or rename it: {nearest(name, wanted)}")
 
 
 def _looks_like_classes(column: Column) -> bool:

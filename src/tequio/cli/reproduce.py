@@ -1,0 +1,124 @@
+"""`tequio reproduce`: the tables of the sources again, published beside ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tequio.experiments.studies.plans import Plan
+    from tequio.experiments.studies.running import Store
+
+_INTERRUPTED = 130
+_SOME_FAILED = 1
+
+
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="A study's name; without one, the studies are listed.",
+                                                show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The short form: under a minute, on other data.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N - 1 (default: as many as the study "
+                                                          "says).")] = None,
+    cells: Annotated[str, typer.Option(metavar="PATTERN", help="Run only cells whose name fits, such as "
+                                                               "'*CNN*'.")] = "*",
+    stored: Annotated[bool, typer.Option("--stored", help="Run nothing: show what is stored.")] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes (0: one a core).")] = 0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Run what a study's table lacks and show: published | ours (mean and sd over seeds) | verdict.
+
+    Every finished run is kept, so a table can be stopped at any moment and completed later or in pieces.
+    """
+    from tequio.experiments.studies.description import load_study, studies_folder
+    from tequio.experiments.studies.plans import make_plan
+    from tequio.experiments.studies.running import store_of
+
+    folder = studies_folder()
+    if study is None:
+        return _list(folder, out, as_json)
+    plan = make_plan(load_study(study.rstrip("/"), folder), quick=quick, seeds=seeds, out=out, workers=workers)
+    store = store_of(plan, out)
+    problems, interrupted = ({}, False) if stored else _run(plan, store, cells)
+    _report(plan, store, out, problems, as_json)
+    if interrupted:
+        typer.echo("Stopped; what is finished is kept. Type the same command to go on.", err=True)
+    if interrupted or problems:
+        raise typer.Exit(_INTERRUPTED if interrupted else _SOME_FAILED)
+    return None
+
+
+def _list(folder: Path, out: Path, as_json: bool) -> None:
+    from rich.console import Console
+
+    from tequio.experiments.studies.description import load_study, study_names
+    from tequio.experiments.studies.plans import make_plan
+    from tequio.experiments.studies.running import store_of
+    from tequio.views.studies import studies_table
+
+    found = []
+    for name in study_names(folder):
+        study = load_study(name, folder)
+        plan = make_plan(study, out=out)
+        store = store_of(plan, out)
+        finished = sum(all(store.finished(planned) for runs in plan.of_cell(cell) for planned in runs)
+                       for cell in study.cells)
+        found.append({"study": name, "title": study.title, "source": study.source, "cells": len(study.cells),
+                      "finished": finished})
+    if as_json:
+        return typer.echo(json.dumps({"studies": found}))
+    return Console().print(studies_table(found))
+
+
+def _run(plan: Plan, store: Store, pattern: str) -> tuple[dict[str, str], bool]:
+    """Run what is missing; which runs failed and why, and whether the user stopped it."""
+    from tequio.errors import ConfigError
+    from tequio.experiments.studies.running import run_missing
+    from tequio.views.studies import cells_progress
+
+    if not plan.wanted(pattern):
+        raise ConfigError(f"no cell of '{plan.study.name}' fits '{pattern}'",
+                          remedy="the cells are: " + "; ".join(cell.name for cell in plan.study.cells))
+    with cells_progress() as listen:
+        try:
+            return run_missing(plan, store, pattern=pattern, listen=listen), False
+        except KeyboardInterrupt:
+            return {}, True
+
+
+def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_json: bool) -> None:
+    from rich.console import Console
+
+    from tequio.experiments.studies.answers import answer, document
+    from tequio.views.studies import disagreements, study_table
+
+    rows = answer(plan, store, problems)
+    whole = document(plan, rows, [str(path) for path in _figures(plan, store)])
+    if as_json:
+        return typer.echo(json.dumps(whole))
+    console = Console()
+    console.print()
+    console.print(study_table(f"{whole['title']} ({whole['source']})", rows))
+    for heading, lines in (("Disagrees", disagreements(rows)), ("Notes", whole["notes"]), ("Drawn", whole["figures"])):
+        for line in lines:
+            console.print(f"{heading}: {line}", highlight=False, markup=False, soft_wrap=heading == "Drawn")
+    return None
+
+
+def _figures(plan: Plan, store: Store) -> list[Path]:
+    """Draw the study's figure where its runs of the first seed are finished."""
+    from tequio.experiments.studies.comparisons import centroids_of
+    from tequio.views.centroids import save_centroids
+
+    figure = plan.study.figure
+    if figure is None:
+        return []
+    drawn: dict[str, Any] = {run: store.finished(plan.runs[run][0]) for run in figure.runs}
+    if None in drawn.values():
+        return []
+    path = store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
+    save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
+    return [path]

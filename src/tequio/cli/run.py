@@ -1,0 +1,160 @@
+"""`tequio run`: an experiment from a TOML file, or the rest of one that was stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tequio.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.results import Result
+    from tequio.experiments.sweep import SweepResult
+
+_under_way: list[str] = []
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(help="A config; leave it out with --resume.", show_default=False)] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as "
+                        "--set local.learning_rate=0.05 (repeat for more).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed: same seed, same numbers.")] = None,
+    engine: Annotated[str | None, typer.Option(help="What carries the tasks; see: tequio list engine")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes (0: one a core).")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run: its folder, its name, or "
+                      "'last'.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
+) -> None:
+    """Run an experiment and keep everything about it in a run folder.
+
+    A config with a [sweep] table runs every combination and skips what is finished.
+    """
+    overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
+    with _stdout_for_json(as_json) as write, _progress(quiet) as listen:
+        document, show = _work(file, resume, overrides, out, listen)
+        if as_json:
+            write(json.dumps(document))
+    if not as_json and not quiet:
+        show()
+
+
+def how_to_resume() -> str:
+    """What to type to go on with the run that was interrupted."""
+    return f"To go on, type: tequio run --resume {_under_way[-1]}" if _under_way else ""
+
+
+def _work(file: Path | None, resume: str | None, overrides: list[str], out: Path | None,
+          listen: Listener) -> tuple[dict[str, Any], Callable[[], None]]:
+    from tequio.experiments import api
+    from tequio.experiments.config import complete, read_given
+    from tequio.experiments.sweep import run_sweep
+
+    if resume is not None:
+        if file is not None:
+            raise ConfigError("--resume goes on with the config in the run's own folder", remedy=f"leave out '{file}'")
+        result = api.resume(resume, listen=listen, overrides=overrides, parent=out or "runs")
+        return _document(result), lambda: _show_run(result)
+    if file is None:
+        raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
+    given = read_given(file, overrides)
+    if given.get("sweep"):
+        swept = run_sweep(given, source=file.name, listen=listen)
+        return _sweep_document(swept), lambda: _show_sweep(swept)
+    result = api.run_with_baselines(complete(given, source=file.name), listen=listen)
+    return _document(result), lambda: _show_run(result)
+
+
+def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+    values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "output.folder": out}
+    return [f"{key}={value}" for key, value in values.items() if value is not None]
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Listener]:
+    from tequio.experiments.recording import ignore
+    from tequio.views.progress import shown
+
+    def remember(kind: str, facts: dict[str, Any]) -> None:
+        if kind in ("start", "resume"):
+            _under_way.append(facts["folder"])
+
+    bar: AbstractContextManager[Listener] = nullcontext(remember) if quiet else shown(remember)
+    with bar as listen:
+        yield listen
+
+
+@contextmanager
+def _stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
+    """Keep stdout for the document: whatever else is printed, by workers and plugins too, goes to stderr."""
+    if not wanted:
+        yield typer.echo
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(text: str) -> None:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        print(text, flush=True)
+
+    try:
+        yield write
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _document(result: Result) -> dict[str, Any]:
+    beside = {name: baseline.summary | {"folder": str(baseline.folder)} for name, baseline in result.baselines.items()}
+    return result.summary | {"folder": str(result.folder)} | ({"baselines": beside} if beside else {})
+
+
+def _sweep_document(swept: SweepResult) -> dict[str, Any]:
+    return {"sweep": str(swept.folder), "table": swept.table.rows, "runs": [_document(result) for result in swept.results]}
+
+
+def _show_run(result: Result) -> None:
+    from rich.console import Console
+
+    from tequio.views.tables import STOPPED, result_table
+
+    console, summary = Console(), result.summary
+    console.print()
+    console.print(result_table(result))
+    console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
+    console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
+    console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
+
+
+def _saved_plot(result: Result) -> str:
+    from tequio.views.plots import PLOT
+
+    try:
+        result.plot(path=result.folder / PLOT)
+    except MissingExtra as missing:
+        return f"none: {missing}"
+    return str(result.folder / PLOT)
+
+
+def _show_sweep(swept: SweepResult) -> None:
+    from rich.console import Console
+
+    from tequio.views.tables import sweep_table
+
+    console = Console()
+    console.print()
+    console.print(sweep_table(swept))
+    console.print(f"folder    {swept.folder}", highlight=False, soft_wrap=True)

@@ -1,0 +1,175 @@
+"""Public sets on how students learn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge
+
+from tequio.data.catalogue.entry import Facts, Loaded
+from tequio.data.catalogue.manifest import data_file
+from tequio.data.dataset import Dataset
+from tequio.data.inputs.column import Column, column_of
+from tequio.data.inputs.read import from_columns, read
+from tequio.data.inputs.tables import columns_from_csv
+from tequio.data.schema import Schema, Target
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.inputs.column import Columns
+
+_CC_BY = "CC BY 4.0"
+_STUDENT_CODES = ("Marital status", "Application mode", "Course", "Previous qualification", "Nacionality",
+                  "Mother's qualification", "Father's qualification", "Mother's occupation", "Father's occupation")
+_OULAD_FEATURES = ("gender", "region", "highest_education", "imd_band", "age_band", "num_of_prev_attempts",
+                   "studied_credits", "disability")
+
+
+@register("dataset", "kddcup2015", paper="Feng et al., 2019")
+@dataclass(frozen=True)
+class KddCup2015:
+    """Whether a student drops out of an online course, by what they did on its site (31 of 39 courses).
+
+    Parameters:
+        by_day: counts of each event on each of 30 days (210 features) instead of its total (7 features)
+    """
+
+    facts: ClassVar[Facts] = Facts(57_366, 7, "2 classes", "none stated (research)", "Feng, Tang, Liu 2019",
+                                   "repository KowsarTLB/Courses_datasets", groups="course",
+                                   files=("kddcup2015/kddcup2015_31courses.npz",))
+    by_day: bool = False
+
+    def load(self) -> Loaded:
+        """All enrolments; groups are courses, ids are enrolments."""
+        with np.load(data_file("kddcup2015/kddcup2015_31courses.npz"), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        counts, names = arrays["counts"], [str(event) for event in arrays["events"]]
+        if self.by_day:
+            names = [f"{name}_day{day:02}" for day in range(1, counts.shape[1] + 1) for name in names]
+        values = counts.reshape(len(counts), -1) if self.by_day else counts.sum(axis=1)
+        schema = Schema.of_numbers(names, Target("classes", ("stayed", "dropped out"), "dropout"))
+        return Loaded(Dataset.of(schema, values.astype(np.float32), arrays["dropout"].astype(np.int64),
+                                 ids=arrays["enrollment_id"], groups=arrays["course_names"][arrays["course"]],
+                                 name="kddcup2015"))
+
+
+@register("dataset", "oulad", paper="Kuzilek et al., 2017")
+@dataclass(frozen=True)
+class Oulad:
+    """How a student of the Open University ends a course, by who they are and how they began.
+
+    Parameters:
+        day: marks of work handed in until this day of the course count as known
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        32_593, 12, "4 classes", _CC_BY, "Kuzilek, Hlosta, Zdrahal 2017", "repository jakubkuzilek/oulad",
+        groups="presentation (a course in a term)",
+        files=tuple(f"oulad/{table}.csv.gz" for table in ("student", "student_registration", "course", "assessment",
+                                                          "student_assessment")))
+    day: Annotated[int, Ge(0)] = 30
+
+    def load(self) -> Loaded:
+        """All enrolments; groups are presentations, ids are students.
+
+        Two numbers come from other tables' rows of the student (marks handed in, their mean, 0 without marks); the
+        45 unknown days of registration are set to the median.
+        """
+        student = _oulad_table("student")
+        places = _presentations(student)
+        columns: Columns = {name: student[name] for name in (*_OULAD_FEATURES, "id_student", "final_result")}
+        keys = list(zip(places, student["id_student"].values, strict=True))
+        marks = _marks(self.day)
+        extra = {
+            "date_registration": _registration_days(keys),
+            "presentation_days": _lengths(places),
+            "marks": np.array([len(marks.get(key, ())) for key in keys]),
+            "mean_mark": np.array([sum(marks[key]) / len(marks[key]) if key in marks else 0.0 for key in keys]),
+            "presentation": np.array(places, dtype=object),
+        }
+        columns.update({name: column_of(name, values) for name, values in extra.items()})
+        return Loaded(from_columns(columns, ["final_result"], target_kind="classes", id="id_student",
+                                   group="presentation", missing="category", categorical=(), schema=None, name="oulad"))
+
+
+@register("dataset", "student_dropout", paper="Realinho et al., 2021")
+@dataclass(frozen=True)
+class StudentDropout:
+    """Whether a student of a Portuguese university drops out, is still enrolled, or graduates."""
+
+    facts: ClassVar[Facts] = Facts(4424, 36, "3 classes", _CC_BY, "Realinho et al. 2021",
+                                   "repository attilammagyar/math-modeling-practice",
+                                   files=("student_dropout/data.csv.gz",))
+
+    def load(self) -> Loaded:
+        """All rows; columns of codes are categories."""
+        return Loaded(read(data_file("student_dropout/data.csv.gz"), target="Target", categorical=_STUDENT_CODES,
+                           name="student_dropout"))
+
+
+@register("dataset", "student_performance", paper="Cortez and Silva, 2008")
+@dataclass(frozen=True)
+class StudentPerformance:
+    """The final mark (0 to 20) of students of two Portuguese schools, a number to predict.
+
+    Parameters:
+        subject: mat (mathematics, 395 students) or por (Portuguese, 649 students)
+        earlier_marks: keep the marks of the first two terms, G1 and G2, as features
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        395, 32, "a number", _CC_BY, "Cortez, Silva 2008",
+        "repositories thduvivier/glm-students and huuluan186/DataMining_UCI_Machine_Learning", groups="school",
+        files=("student_performance/student-mat.csv.gz", "student_performance/student-por.csv.gz"))
+    subject: Literal["mat", "por"] = "mat"
+    earlier_marks: bool = True
+
+    def load(self) -> Loaded:
+        """All rows; groups are schools."""
+        columns = columns_from_csv(data_file(f"student_performance/student-{self.subject}.csv.gz"))
+        if not self.earlier_marks:
+            columns = {name: column for name, column in columns.items() if name not in ("G1", "G2")}
+        dataset = from_columns(columns, ["G3"], target_kind="number", id=None, group=None, missing="error",
+                               categorical=(), schema=None, name="student_performance")
+        return Loaded(replace(dataset, source=replace(dataset.source, groups=columns["school"].values.astype(str))))
+
+
+def _oulad_table(name: str) -> Columns:
+    return columns_from_csv(data_file(f"oulad/{name}.csv.gz"))
+
+
+def _presentations(table: Columns) -> list[str]:
+    parts = zip(table["code_module"].values, table["code_presentation"].values, strict=True)
+    return [f"{module}-{presentation}" for module, presentation in parts]
+
+
+def _registration_days(keys: list[tuple[str, Any]]) -> NDArray[np.float64]:
+    table = _oulad_table("student_registration")
+    known: Column = table["date_registration"]
+    by_key = dict(zip(zip(_presentations(table), table["id_student"].values, strict=True), known.values, strict=True))
+    days = np.array([by_key[key] for key in keys])
+    return np.where(np.isnan(days), np.median(known.present), days)
+
+
+def _lengths(places: list[str]) -> NDArray[np.float64]:
+    table = _oulad_table("course")
+    lengths = dict(zip(_presentations(table), table["module_presentation_length"].values, strict=True))
+    return np.array([lengths[place] for place in places])
+
+
+def _marks(until_day: int) -> dict[tuple[str, Any], list[float]]:
+    """Marks of each (presentation, student) for work handed in by that day."""
+    assessments, results = _oulad_table("assessment"), _oulad_table("student_assessment")
+    place_of = dict(zip(assessments["id_assessment"].values, _presentations(assessments), strict=True))
+    score = results["score"]
+    in_time = ~score.missing & (results["date_submitted"].values <= until_day)
+    marks: dict[tuple[str, Any], list[float]] = defaultdict(list)
+    columns = (results[name].values[in_time] for name in ("id_assessment", "id_student", "score"))
+    for assessment, student, mark in zip(*columns, strict=True):
+        marks[place_of[assessment], student].append(mark)
+    return dict(marks)

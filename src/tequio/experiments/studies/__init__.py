@@ -1,0 +1,1 @@
+"""Studies: several runs that answer one question, with the published numbers to compare with."""

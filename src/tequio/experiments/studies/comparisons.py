@@ -1,0 +1,75 @@
+"""Metrics that studies compute from the stored models of finished runs, beyond what the runs themselves report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import ConfigError
+from tequio.experiments.scenario import make_scenario
+from tequio.learners.clusterings import jaccard_by_match, jaccard_of_pairs
+from tequio.learners.kmeans import assign, inertia
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.experiments.results import Result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A function of one run, or of a run and the one it is compared with."""
+
+    measure: Callable[..., float]
+    higher_is_better: bool
+
+
+def centroids_of(result: Result) -> NDArray[Any]:
+    """The centroids that a k-means run found."""
+    if "centroids" not in result.model:
+        raise ConfigError(f"the run '{result.folder.name}' has no centroids",
+                          remedy="metrics of clusterings need runs of k-means")
+    centroids: NDArray[Any] = result.model["centroids"]
+    return centroids
+
+
+def training_inertia(run: Result) -> float:
+    """Mean squared distance of all parties' rows to their centroids."""
+    rows = _rows(run)
+    return inertia(centroids_of(run), rows) / len(rows)
+
+
+def largest_centroid_distance(run: Result, other: Result) -> float:
+    """The farthest that centroid k of one run lies from centroid k of the other; both began from the same ones."""
+    return float(np.linalg.norm(centroids_of(run) - centroids_of(other), axis=1).max())
+
+
+def matched_jaccard(run: Result, other: Result) -> float:
+    """Mean Jaccard index of the two clusterings' best-matched clusters, over all parties' rows."""
+    rows = _rows(run)
+    return jaccard_by_match(assign(centroids_of(run), rows), assign(centroids_of(other), rows))
+
+
+def pair_jaccard(run: Result, other: Result) -> float:
+    """Pairs of rows together in both clusterings, among those together in at least one, over all parties' rows."""
+    rows = _rows(run)
+    return jaccard_of_pairs(assign(centroids_of(run), rows), assign(centroids_of(other), rows))
+
+
+COMPARISONS = {
+    "training_inertia": Comparison(training_inertia, higher_is_better=False),
+    "largest_centroid_distance": Comparison(largest_centroid_distance, higher_is_better=False),
+    "matched_jaccard": Comparison(matched_jaccard, higher_is_better=True),
+    "pair_jaccard": Comparison(pair_jaccard, higher_is_better=True),
+}
+"""By the name under which a cell asks for it."""
+
+
+def _rows(run: Result) -> Dataset:
+    """All rows that the parties of a run held."""
+    return make_scenario(run.config).population.dataset

@@ -1,0 +1,121 @@
+"""What a study is: `study.toml` in a folder of its own, read and checked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Len
+from pydantic import Field, ValidationError, model_validator
+
+import tequio
+from tequio.components import explain
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.tables import Table
+from tequio.experiments.toml import read_toml
+
+FILE = "study.toml"
+FOLDER_VARIABLE = "TEQUIO_STUDIES"
+
+Text = Annotated[str, Len(1)]
+Seeds = Annotated[int, Ge(1)]
+
+
+class Cell(Table):
+    """One number of a table: which run answers it by which metric, and what was published.
+
+    `against` names a second run for metrics that compare two. `tolerance` is how much worse than the published value
+    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. A cell that is not
+    `comparable` shows the published value without being judged by it.
+    """
+
+    name: Text
+    run: Text
+    metric: Text = "test.accuracy"
+    against: str = ""
+    published: float | None = None
+    tolerance: Annotated[float, Ge(0)] = 0.0
+    comparable: bool = True
+    note: str = ""
+
+
+class Quick(Table):
+    """The short form: what changes in every run's config, and on what it then runs."""
+
+    note: Text
+    seeds: Seeds = 1
+    config: dict[str, Any]
+
+
+class Figure(Table):
+    """A picture drawn from the finished runs of the first seed."""
+
+    kind: Literal["centroids"]
+    runs: Annotated[list[str], Len(1)]
+
+
+class Study(Table):
+    """A study. `config` is what all runs share; each of `runs` says what it changes."""
+
+    name: str = ""
+    title: Text
+    source: Text
+    notes: list[str] = Field(default_factory=list)
+    seeds: Seeds = 5
+    config: dict[str, Any] = Field(default_factory=dict)
+    runs: dict[str, dict[str, Any]]
+    cells: Annotated[list[Cell], Len(1)]
+    quick: Quick
+    figure: Figure | None = None
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Study:
+        names = [cell.name for cell in self.cells]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two cells are called '{next(name for name in names if names.count(name) > 1)}'")
+        for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
+            if run not in self.runs:
+                raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
+        return self
+
+    def runs_of_cells(self) -> list[str]:
+        """Names of the runs that the cells ask for, each once, in the order of the table."""
+        asked = [run for cell in self.cells for run in (cell.run, cell.against) if run]
+        return list(dict.fromkeys(asked))
+
+
+def studies_folder() -> Path:
+    """`$TEQUIO_STUDIES`, else `studies` in the working folder, else that of the checkout tequio is installed from."""
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    places = [Path(chosen).expanduser()] if chosen else [Path("studies"), Path(tequio.__file__).parents[2] / "studies"]
+    for place in places:
+        if next(place.rglob(FILE), None) is not None:
+            return place
+    raise ConfigError(f"there are no studies in {' or '.join(f'{str(place)!r}' for place in places)}",
+                      remedy=f"go to a checkout of tequio, or point {FOLDER_VARIABLE} to a folder of studies")
+
+
+def study_names(folder: Path) -> list[str]:
+    """All studies of a folder; a study's name is its path there."""
+    return sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob(FILE))
+
+
+def load_study(name: str, folder: Path) -> Study:
+    """The study of that name."""
+    path = folder / name / FILE
+    if not path.is_file():
+        raise ConfigError(f"there is no study called '{name}'", remedy=nearest(name, study_names(folder)))
+    content = read_toml(path)
+    try:
+        return Study.model_validate({**content, "name": name})
+    except ValidationError as cause:
+        raise ConfigError(f"{name}/{FILE}: {_complaint(cause)}", remedy="see studies/README.md") from None
+
+
+def _complaint(cause: ValidationError) -> str:
+    first = cause.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no key '{place}'"
+    return first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else explain(cause)

@@ -1,0 +1,101 @@
+"""Which runs a study needs: the config of every run for every seed, and what of it is stored already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from tequio.experiments.config import complete, config_hash, copied
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tequio.experiments.config import Given
+    from tequio.experiments.studies.description import Cell, Study
+    from tequio.experiments.tables import Config
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study for one seed. The hash says which stored run it is, wherever that lies."""
+
+    run: str
+    seed: int
+    config: Config
+    hash: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs that a study's table is made of, in the order of the table, then by seed."""
+
+    study: Study
+    quick: bool
+    seeds: int
+    runs: dict[str, list[PlannedRun]]
+
+    def of_cell(self, cell: Cell) -> list[list[PlannedRun]]:
+        """For each seed the runs that the cell is answered by: its own and the one it is compared with."""
+        names = [cell.run, cell.against] if cell.against else [cell.run]
+        return [list(runs) for runs in zip(*(self.runs[name] for name in names), strict=True)]
+
+    def wanted(self, pattern: str = "*") -> list[PlannedRun]:
+        """The runs behind the cells whose name fits the pattern, each once, all first seeds first."""
+        fitting = [runs for cell in self.study.cells if fits(cell.name, pattern) for runs in self.of_cell(cell)]
+        once = {planned.hash: planned for runs in fitting for planned in runs}
+        return sorted(once.values(), key=lambda planned: planned.seed)
+
+
+def make_plan(study: Study, *, quick: bool = False, seeds: int | None = None, out: Path, workers: int = 0) -> Plan:
+    """The runs of a study; seeds count from 0. In the quick form many cells may share a run."""
+    count = seeds or (study.quick.seeds if quick else study.seeds)
+    runs = {}
+    for name in study.runs_of_cells():
+        given = run_config_of(study, name, quick=quick)
+        given |= {"name": f"{study.name}-{name}".replace("/", "-")}
+        config = complete(merged(given, {"output": {"folder": str(out)}, "engine": {"workers": workers}}),
+                          source=f"{study.name}: runs.{name}")
+        runs[name] = [_planned(name, config.model_copy(update={"seed": seed})) for seed in range(count)]
+    return Plan(study, quick, count, runs)
+
+
+def run_config_of(study: Study, run: str, *, quick: bool) -> Given:
+    """What all runs share, the run's own changes on top, and the quick form's on top of these."""
+    given = merged(study.config, study.runs[run])
+    return merged(given, study.quick.config) if quick else given
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Given:
+    """One table on top of another. A table that gets another `name` loses the parameters that came with the old one."""
+    result = copied(below)
+    for key, value in above.items():
+        old = result.get(key)
+        both = isinstance(old, Mapping | str) and isinstance(value, Mapping | str)
+        if both and (isinstance(old, Mapping) or isinstance(value, Mapping)):
+            result[key] = merged(_for_name(_as_table(old), _as_table(value)), _as_table(value))
+        else:
+            result[key] = copied(value) if isinstance(value, Mapping) else value
+    return result
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a cell's name fits a pattern with * and ?, or holds it where it has neither; case does not matter."""
+    name, pattern = name.lower(), pattern.lower()
+    return fnmatchcase(name, pattern) if any(mark in pattern for mark in "*?") else pattern in name
+
+
+def _planned(run: str, config: Config) -> PlannedRun:
+    return PlannedRun(run, config.seed, config, config_hash(config))
+
+
+def _as_table(value: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _for_name(old: Mapping[str, Any], new: Mapping[str, Any]) -> Given:
+    """What of an old table still applies under a new one's name: tables within it, such as data.partition."""
+    if new.get("name", old.get("name")) == old.get("name"):
+        return dict(old)
+    return {key: value for key, value in old.items() if isinstance(value, Mapping)}

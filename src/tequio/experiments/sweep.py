@@ -1,0 +1,139 @@
+"""Sweeps: one run for every combination of some keys and seeds. Finished cells are kept, half-finished ones go on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from tequio.errors import ConfigError
+from tequio.experiments.config import complete, config_hash, with_key
+from tequio.experiments.recording import ignore
+from tequio.experiments.results import Result
+from tequio.experiments.runner import run_config
+from tequio.experiments.store import SUMMARY, write_whole
+from tequio.experiments.table import Table
+
+if TYPE_CHECKING:
+    from tequio.data.dataset import Dataset
+    from tequio.experiments.config import Given
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.tables import Config
+
+SEEDS, TABLE = "seeds", "table.csv"
+
+
+@dataclass(frozen=True)
+class SweepCell:
+    """One run of a sweep: what is set in it, and its whole config."""
+
+    settings: dict[str, Any]
+    config: Config
+
+    @property
+    def label(self) -> str:
+        """What is special about this cell, short enough for a folder's name."""
+        words = [f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.settings.items()]
+        return re.sub(r"[^\w.=+-]+", "_", "-".join([*words, f"seed={self.config.seed}"]))[:80]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """All runs of a sweep, and a table of means and standard deviations over seeds."""
+
+    folder: Path
+    table: Table
+    results: list[Result]
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None = None,
+              listen: Listener = ignore) -> SweepResult:
+    """Run every cell that is not finished yet; the table always comes from the stored runs."""
+    cells = sweep_cells(given, source=source)
+    first = cells[0].config
+    folder = Path(first.output.folder) / f"{first.name}-sweep"
+    results = []
+    for number, cell in enumerate(cells, start=1):
+        place = folder / f"{cell.label}-{config_hash(cell.config)[:8]}"
+        listen("cell", {"number": number, "cells": len(cells), "label": cell.label, "finished": is_finished(place)})
+        if not is_finished(place):
+            place.mkdir(parents=True, exist_ok=True)
+            run_config(cell.config, dataset=dataset, listen=listen, folder=place)
+        results.append(Result(place))
+    table = summary_table(cells, results)
+    write_whole(folder / TABLE, table.to_csv().encode())
+    return SweepResult(folder, table, results)
+
+
+def sweep_cells(given: Given, *, source: str = "config") -> list[SweepCell]:
+    """Every combination of the listed values, seeds fastest; all configs are checked before the first run."""
+    axes = _axes(given.get("sweep") or {}, source)
+    seeds = axes.pop(SEEDS, [given.get("seed", 0)])
+    if given.get("baselines"):
+        raise ConfigError(f"{source}: a sweep has no baselines", remedy="run the baselines with a config of their own")
+    base = {key: value for key, value in given.items() if key != "sweep"}
+    return [_cell(base, dict(zip(axes, values, strict=True)), seed, source)
+            for values in product(*axes.values()) for seed in seeds]
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in this folder came to its end."""
+    return (folder / SUMMARY).is_file()
+
+
+def summary_table(cells: list[SweepCell], results: list[Result]) -> Table:
+    """One row a combination: the number of seeds, and mean and sd of every final metric."""
+    groups: dict[str, list[int]] = {}
+    for position, cell in enumerate(cells):
+        groups.setdefault(json.dumps(cell.settings, sort_keys=True, default=str), []).append(position)
+    table = Table()
+    for positions in groups.values():
+        settings = {key: _short(value) for key, value in cells[positions[0]].settings.items()}
+        finals = [results[position].summary["metrics"] for position in positions]
+        table.add({**settings, "seeds": len(positions), **_means(finals)})
+    return table
+
+
+def _means(finals: list[dict[str, float | None]]) -> dict[str, float | None]:
+    means: dict[str, float | None] = {}
+    for metric in finals[0]:
+        values = [value for final in finals if (value := final.get(metric)) is not None]
+        means[metric] = fmean(values) if values else None
+        means[f"{metric} sd"] = stdev(values) if len(values) > 1 else None
+    return means
+
+
+def _cell(base: Given, settings: dict[str, Any], seed: int, source: str) -> SweepCell:
+    changed = with_key(base, "seed", seed)
+    for key, value in settings.items():
+        changed = with_key(changed, key, value)
+    return SweepCell(settings, complete(changed, source=f"{source} with {settings}" if settings else source))
+
+
+def _axes(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, list[Any]]:
+    """Dotted keys and their values; `[sweep.local]` with `epochs = [1, 5]` is the same as `"local.epochs" = [1, 5]`."""
+    axes: dict[str, list[Any]] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            axes |= _axes(value, source, f"{prefix}{key}.")
+        elif isinstance(value, list) and value:
+            axes[f"{prefix}{key}"] = value
+        else:
+            raise ConfigError(f"{source}: [sweep] '{prefix}{key}' is not a list of values",
+                              remedy=f"write: \"{prefix}{key}\" = [first, second]")
+    return axes
+
+
+def _short(value: Any) -> Any:
+    """A component's table by its name, anything else as it is."""
+    if isinstance(value, Mapping):
+        return " ".join(str(item) if key == "name" else f"{key}={item}" for key, item in value.items())
+    return value if isinstance(value, int | float | str) else str(value)

@@ -1,0 +1,1 @@
+"""Topologies besides client-server: aggregators in between, and peers without a coordinator."""

@@ -1,0 +1,143 @@
+"""Training of dense stacks for many parties in one go: what autograd would give each, in batched matrix products.
+
+Every party has a slot. Parties are sorted by their number of steps, so those that have finished drop out at the end. A
+party's numbers do not depend on the company it trains in, to the last bit: the shapes that enter a kernel follow from
+its own rows and settings alone, and no slot lies in the leftover end of a vectorised loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tequio.learners.batched_layers import backward, layers_of, losses_of_rows, predict_step
+from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of
+from tequio.learners.batched_rows import plan_rows, read_block
+from tequio.learners.batched_steps import Descent, forget, make_step
+from tequio.learners.batches import batch_rows, check_trainable, diverged, mean_of_last_epoch, steps_of_epochs
+from tequio.learners.learner import Trained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.learners.batched_rows import Itinerary
+    from tequio.learners.learner import Arrays, Job, LocalTraining
+    from tequio.learners.losses import LossKind
+    from tequio.learners.stacks import DenseStack
+
+LARGEST = 1_000_000
+"""Parameters up to which training together pays."""
+
+TOGETHER_NUMBERS = 2_000_000
+"""Weights, with the optimizer's memory of them, that are worked on at a time: about what the caches hold."""
+
+FEWEST, MOST = 2, 25
+"""Bounds on the number of parties at a time."""
+
+BLOCK_NUMBERS = 1_000_000
+"""Features that are read at a time."""
+
+
+def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining,
+                 rate: float) -> list[Trained]:
+    """Train every job; result i is that of job i."""
+    for job in jobs:
+        check_trainable(job.data)
+    results: dict[int, Trained] = {}
+    for batch, company in _companies(stack, jobs, how):
+        trained = _train_company(stack, kind, [jobs[position] for position in company], how, rate, batch)
+        results.update(zip(company, trained, strict=True))
+    return [results[position] for position in range(len(jobs))]
+
+
+def _companies(stack: DenseStack, jobs: Sequence[Job], how: LocalTraining) -> Iterator[tuple[int, list[int]]]:
+    """Jobs that train side by side, those with most steps first, and the rows that their batches are filled up to."""
+    copies = 4 if how.optimizer == "adam" else 2 if how.momentum else 1
+    size = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
+    batches = [how.batch or _rounded_up(len(job.data)) for job in jobs]
+    for batch in sorted(set(batches)):
+        alike = [position for position in range(len(jobs)) if batches[position] == batch]
+        alike.sort(key=lambda position: -sum(steps_of_epochs(len(jobs[position].data), how)))
+        for start in range(0, len(alike), size):
+            yield batch, alike[start:start + size]
+
+
+def _rounded_up(rows: int) -> int:
+    """The next number of the form (8..15) * 2^k, so that parties of nearly equal size may train side by side."""
+    unit = 1 << max(rows.bit_length() - 4, 0)
+    return -(-rows // unit) * unit
+
+
+def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining, rate: float,
+                   batch: int) -> list[Trained]:
+    steps = [sum(steps_of_epochs(len(job.data), how)) for job in jobs]
+    slots = max(len(jobs), _fewest_slots(stack, batch))
+    layers = layers_of(stack, slots, batch)
+    load_models(stack, layers, jobs)
+    forget(layers, how)
+    descent = Descent(how, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, how, slots),
+                      load_constants(stack, layers, jobs))
+    itinerary = plan_rows(jobs, how, steps[0], slots, batch)
+    losses = np.zeros((steps[0], slots, batch), np.float32)
+    models: list[Arrays] = [{} for _ in jobs]
+    done = 0
+    for end in sorted(set(steps)):
+        active, remaining = sum(count >= end for count in steps), sum(count > end for count in steps)
+        _train_stretch(stack, kind, itinerary, descent, losses, range(done, end), max(active, _fewest_slots(stack, batch)))
+        models[remaining:active] = collect(stack, layers, remaining, active)
+        done = end
+    _check_finite(losses, jobs)
+    return [Trained(model, count, _last_loss(losses[:count, slot], len(job.data), how), len(job.data))
+            for slot, (job, model, count) in enumerate(zip(jobs, models, steps, strict=True))]
+
+
+def _train_stretch(stack: DenseStack, kind: LossKind, itinerary: Itinerary, descent: Descent,
+                   losses: NDArray[np.float32], steps: range, active: int) -> None:
+    """Some steps during which the same slots are active."""
+    batch = itinerary.rows.shape[2]
+    layers = layers_of(stack, active, batch)
+    take_step = make_step(layers, replace(descent, pull=None if descent.pull is None else descent.pull[:active]))
+    deltas = layers[-1].deltas.turned
+    for block in _blocks(steps, max(BLOCK_NUMBERS // (active * batch * stack.widths[0]), 1)):
+        read = read_block(itinerary, kind, stack.widths[-1], block.start, len(block), active)
+        for index, (rows, weights) in enumerate(zip(read.rows, read.weights, strict=True)):
+            predict_step(kind, layers, rows, read.outcomes, index)
+            if weights is not None:
+                deltas.mul_(weights)
+            backward(layers)
+            take_step(rows, block.start + index + 1)
+        losses[block.start:block.stop, :active] = losses_of_rows(kind, read.outcomes).numpy()
+
+
+def _blocks(steps: range, size: int) -> Iterator[range]:
+    for start in range(steps.start, steps.stop, size):
+        yield range(start, min(start + size, steps.stop))
+
+
+def _fewest_slots(stack: DenseStack, batch: int) -> int:
+    """Products with a side of length one take another kernel for one party than for several: there, nobody is alone."""
+    return 2 if batch == 1 or 1 in stack.widths else 1
+
+
+def _factor(kind: LossKind, outputs: int, batch: int) -> float:
+    """What turns residuals into the derivative of the mean loss of a full batch."""
+    return {"softmax": 1.0, "sigmoid": 1.0 / outputs, "squares": 2.0 / outputs}[kind] / batch
+
+
+def _check_finite(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
+    if np.isfinite(losses).all():
+        return
+    for slot, job in enumerate(jobs):
+        wrong = np.flatnonzero(~np.isfinite(losses[:, slot]).all(axis=1))
+        if len(wrong):
+            raise diverged(job.data, int(wrong[0]) + 1)
+
+
+def _last_loss(losses: NDArray[np.float32], rows: int, how: LocalTraining) -> float:
+    """Mean over the rows of the last epoch; filled-up places come after them."""
+    last = (steps_of_epochs(rows, how) or [0])[-1]
+    return mean_of_last_epoch(losses[len(losses) - last:].reshape(-1)[:min(rows, last * batch_rows(rows, how))])

@@ -1,0 +1,120 @@
+"""Models and corrections into the slots of a batched training, and trained models out again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tequio.learners.batched_steps import parts_of
+from tequio.learners.torch_model import check_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tequio.learners.batched_layers import Layer
+    from tequio.learners.learner import Arrays, Correction, Job, LocalTraining
+    from tequio.learners.stacks import DenseStack
+
+
+def load_models(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) -> None:
+    """Put each job's model into its slot. The usual case, one model for all, is laid out once and then copied."""
+    views = _as_they_travel(stack, layers)
+    own = [slot for slot, job in enumerate(jobs) if not slot or job.model is not jobs[0].model]
+    for slot in own:
+        check_model(jobs[slot].model, stack.shapes)
+        _write(views, slot, jobs[slot].model)
+    if len(own) == 1:
+        for view in views.values():
+            view[1:].copy_(view[:1].expand_as(view[1:]))
+    else:
+        for slot in sorted(set(range(len(jobs))).difference(own)):
+            for view in views.values():
+                view[slot].copy_(view[0])
+
+
+def pulls_of(jobs: Sequence[Job], how: LocalTraining, slots: int) -> Tensor | None:
+    """What each party's weights are multiplied with before they join its gradient: (slots, 1, 1)."""
+    import torch
+
+    pulls = [how.weight_decay + (job.correction.pull if job.correction else 0.0) for job in jobs]
+    return torch.tensor(pulls + [0.0] * (slots - len(jobs)))[:, None, None] if any(pulls) else None
+
+
+def load_constants(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) -> bool:
+    """Lay out offset - pull * anchor of each job for the optimizer; false where no job has any."""
+    corrections = [job.correction for job in jobs]
+    if not any(correction and (correction.pull or correction.offset) for correction in corrections):
+        return False
+    models = _as_they_travel(stack, layers)
+    constants = _constants_as_they_travel(stack, layers)
+    for view in constants.values():
+        view.zero_()
+    for slot, job in enumerate(jobs):
+        if job.correction:
+            _write_constant(constants, models, slot, job, job.correction)
+    return True
+
+
+def collect(stack: DenseStack, layers: list[Layer], first: int, end: int) -> list[Arrays]:
+    """Copies of the models in some slots, laid out as they travel."""
+    import torch
+
+    block = np.empty((end - first, stack.parameters), np.float32)
+    models: list[Arrays] = [{} for _ in range(first, end)]
+    start = 0
+    for name, view in _as_they_travel(stack, layers).items():
+        columns = block[:, start:start + view[0].numel()].reshape(end - first, *view.shape[1:])
+        start += view[0].numel()
+        for model, values in zip(models, columns, strict=True):
+            model[name] = values
+        _copy(torch.from_numpy(columns), view[first:end])
+    return models
+
+
+def _copy(target: Tensor, values: Tensor) -> None:
+    if values[0].is_contiguous():
+        target.copy_(values)
+        return
+    # One matrix at a time, because torch turns a single matrix round faster than a stack of them.
+    for one_target, one in zip(target, values, strict=True):
+        one_target.copy_(one)
+
+
+def _as_they_travel(stack: DenseStack, layers: list[Layer]) -> dict[str, Tensor]:
+    """The slots' weights (slots, outputs, inputs) and biases (slots, outputs), by name."""
+    views = {}
+    for (weight, bias), layer in zip(stack.names, layers, strict=True):
+        views[weight], views[bias] = layer.weight.turned, layer.bias.straight[:, 0]
+    return views
+
+
+def _constants_as_they_travel(stack: DenseStack, layers: list[Layer]) -> dict[str, Tensor]:
+    rooms = [part.room("constant") for part in parts_of(layers)]
+    views = {}
+    for index, (weight, bias) in enumerate(stack.names):
+        is_last = index == len(layers) - 1
+        views[weight] = rooms[2 * index].straight if is_last else rooms[2 * index].turned
+        views[bias] = rooms[2 * index + 1].straight[:, 0]
+    return views
+
+
+def _write(views: dict[str, Tensor], slot: int, model: Arrays) -> None:
+    for name, view in views.items():
+        np.copyto(view[slot].numpy(), model[name], casting="same_kind")
+
+
+def _write_constant(constants: dict[str, Tensor], models: dict[str, Tensor], slot: int, job: Job,
+                    correction: Correction) -> None:
+    if correction.pull:
+        if correction.anchor is None or correction.anchor is job.model:
+            for name, view in constants.items():
+                view[slot].copy_(models[name][slot])
+        else:
+            _write(constants, slot, correction.anchor)
+    for name, view in constants.items():
+        view[slot].mul_(-correction.pull)
+        if correction.offset is not None:
+            view[slot].numpy()[...] += correction.offset[name]

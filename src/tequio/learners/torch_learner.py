@@ -1,0 +1,104 @@
+"""The learner contract for torch modules. Torch learners differ only in the module they build."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tequio.learners import metrics
+from tequio.learners.batched import LARGEST, train_stacks
+from tequio.learners.batches import check_trainable
+from tequio.learners.learner import Trained
+from tequio.learners.losses import row_losses, scores_of, target_array
+from tequio.learners.torch_model import fresh_model, model_for
+from tequio.learners.torch_state import require_torch, seeded_beside
+from tequio.learners.torch_training import descend, optimizer_for, outputs_of, whole_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
+    from tequio.learners.learner import Arrays, Correction, Job, LocalTraining, Tally
+    from tequio.learners.torch_model import TorchModel
+
+
+@dataclass(frozen=True)
+class TorchLearner(ABC):
+    """What all torch learners share; each says which module to build for a schema."""
+
+    device: Literal["", "cpu", "cuda", "mps", "auto"] = field(default="", kw_only=True)
+
+    @abstractmethod
+    def build(self, schema: Schema) -> nn.Module:
+        """A module with fresh parameters for rows of that schema, with one output a class, label or number."""
+
+    def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
+        """Fresh parameters, from the module's own initialisation."""
+        require_torch(f"the learner '{type(self).__name__}'")
+        return fresh_model(self, schema, rng)
+
+    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+              learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
+        """Train a copy of `model` on the rows by autograd."""
+        check_trainable(data)
+        ready = self._loaded(model, data.schema)
+        ready.module.train()
+        rate = how.learning_rate if learning_rate is None else learning_rate
+        optimizer = optimizer_for(ready, model, how, rate, correction)
+        with seeded_beside(rng, ready.device, is_needed=ready.is_random):
+            loss = descend(ready, data, how, rng, optimizer)
+        return Trained(ready.dump(), optimizer.steps, loss, len(data))
+
+    def predict(self, model: Arrays, data: Dataset) -> NDArray[Any]:
+        """Probabilities of classes or labels, or predicted numbers."""
+        ready = self._loaded(model, data.schema)
+        scores: NDArray[Any] = scores_of(ready.kind, outputs_of(ready, data), data.schema.target).cpu().numpy()
+        return scores
+
+    def evaluate(self, model: Arrays, data: Dataset) -> Tally:
+        """Additive counts of the rows, with the loss that the module is trained on."""
+        import torch
+
+        ready = self._loaded(model, data.schema)
+        outputs, target = outputs_of(ready, data), data.schema.target
+        wanted = torch.from_numpy(target_array(ready.kind, data.target)).to(ready.device)
+        loss_sum = float(row_losses(ready.kind, outputs, wanted).sum(dtype=torch.float64))
+        return metrics.tally(target, scores_of(ready.kind, outputs, target).cpu().numpy(), data.target, loss_sum)
+
+    def gradient(self, model: Arrays, data: Dataset) -> tuple[Arrays, float]:
+        """Gradient of the mean loss over all rows, as the module predicts (no dropout), and that loss."""
+        check_trainable(data)
+        ready = self._loaded(model, data.schema)
+        gradients, loss = whole_gradient(ready, data)
+        return ready.with_zeros_elsewhere(gradients), loss
+
+    def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
+        """Whether the module is a stack of dense layers and not too large; any loss and any optimizer will do."""
+        ready = self._ready(schema)
+        return ready.stack is not None and ready.device == "cpu" and ready.stack.parameters <= LARGEST
+
+    def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
+                       learning_rate: float | None = None) -> list[Trained]:
+        """Train all jobs in batched matrix products; modules that are no dense stack train one by one."""
+        if not jobs:
+            return []
+        ready = self._ready(jobs[0].data.schema)
+        if ready.stack is None:
+            return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
+                               correction=job.correction) for job in jobs]
+        return train_stacks(ready.stack, ready.kind, jobs, how, learning_rate or how.learning_rate)
+
+    def _ready(self, schema: Schema) -> TorchModel:
+        require_torch(f"the learner '{type(self).__name__}'")
+        return model_for(self, schema)
+
+    def _loaded(self, model: Arrays, schema: Schema) -> TorchModel:
+        ready = self._ready(schema)
+        ready.load(model)
+        return ready

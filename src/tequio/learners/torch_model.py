@@ -1,0 +1,172 @@
+"""A torch module behind a learner: built once a process, with its parameters going in and out as named arrays."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tequio.errors import DataError, nearest
+from tequio.learners.losses import loss_for
+from tequio.learners.stacks import stack_of
+from tequio.learners.torch_state import device_of, has_own_randomness, seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from tequio.data.schema import Schema
+    from tequio.learners.learner import Arrays
+    from tequio.learners.losses import LossKind
+    from tequio.learners.stacks import DenseStack
+
+_MOST_KEPT = 8
+_SEED_OF_FROZEN_PARAMETERS = 0
+_kept = threading.local()
+
+
+class Builder(Protocol):
+    """What makes a module for data of a schema."""
+
+    @property
+    def device(self) -> str:
+        """Where to compute."""
+        ...
+
+    def build(self, schema: Schema) -> nn.Module:
+        """A module with fresh parameters, drawn from torch's default generator."""
+        ...
+
+
+@dataclass(frozen=True)
+class TorchModel:
+    """A module that is ready for use.
+
+    `sent` are the tensors that travel, by name: trainable parameters, and floating-point buffers such as the running
+    statistics of batch normalisation. Frozen parameters and counters stay. `parameters` are the trainable ones, and
+    `weights` the same memory without autograd.
+    """
+
+    module: nn.Module
+    sent: dict[str, Tensor]
+    names: list[str]
+    parameters: list[nn.Parameter]
+    weights: list[Tensor]
+    width: int
+    kind: LossKind
+    stack: DenseStack | None
+    is_random: bool
+    device: str
+
+    def load(self, model: Arrays) -> None:
+        """Take over a model's values."""
+        check_model(model, {name: tuple(tensor.shape) for name, tensor in self.sent.items()})
+        for name, tensor in self.sent.items():
+            _fill(tensor, model[name])
+
+    def dump(self) -> Arrays:
+        """A copy of the values."""
+        return _arrays(self.sent)
+
+    def weights_like(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """Other values of the trainable parameters, as tensors on this module's device."""
+        import torch
+
+        return [torch.from_numpy(np.array(values[name], dtype=np.float32)).to(self.device) for name in self.names]
+
+    def with_zeros_elsewhere(self, weights: list[Tensor]) -> Arrays:
+        """Values of the trainable parameters as arrays, with zeros for what else travels."""
+        given = dict(zip(self.names, weights, strict=True))
+        return _arrays({name: given.get(name, tensor * 0) for name, tensor in self.sent.items()})
+
+    def outputs(self, rows: Tensor) -> Tensor:
+        """The module's outputs, (rows, outputs)."""
+        outputs: Tensor = self.module(rows)
+        return outputs if outputs.ndim == 2 else outputs[:, None]
+
+
+def model_for(builder: Builder, schema: Schema) -> TorchModel:
+    """The module of a learner for a schema, kept for the next call."""
+    kept: dict[Any, Any] = _kept.__dict__
+    key = (type(builder), repr(builder), id(schema))
+    if key not in kept:
+        if len(kept) >= _MOST_KEPT:
+            kept.pop(next(iter(kept)))
+        # Builder and schema are kept too: nothing else can then come to live under their ids.
+        kept[key] = (builder, schema, _prepare(builder, schema))
+    model: TorchModel = kept[key][2]
+    return model
+
+
+def fresh_model(builder: Builder, schema: Schema, rng: np.random.Generator) -> Arrays:
+    """New parameters: the module's own initialisation, seeded from the rng."""
+    with seeded(int(rng.integers(2**63)), "cpu"):
+        module = builder.build(schema)
+    return _arrays(_sent(module))
+
+
+def check_model(model: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a model that is not of the learner's shape."""
+    for name, shape in shapes.items():
+        if name not in model:
+            raise DataError(f"the model has no parameter '{name}', which the learner needs",
+                            remedy=nearest(name, model))
+        if model[name].shape != shape:
+            raise DataError(f"the model's parameter '{name}' has shape {model[name].shape}, and the learner needs {shape}",
+                            remedy="train with the learner and the schema that the model was made with")
+
+
+def _prepare(builder: Builder, schema: Schema) -> TorchModel:
+    from torch import nn
+
+    device = device_of(builder.device)
+    with seeded(_SEED_OF_FROZEN_PARAMETERS, "cpu"):
+        module = builder.build(schema).to(device)
+    if device == "cpu" and any(isinstance(part, nn.Conv2d) for part in module.modules()):
+        _lay_out_for_convolutions(module)
+    trainable = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    width = _count_outputs(module, schema, device)
+    return TorchModel(module, _sent(module), list(trainable), list(trainable.values()),
+                      [parameter.detach() for parameter in trainable.values()], width, loss_for(schema.target, width),
+                      stack_of(module), has_own_randomness(module), device)
+
+
+def _lay_out_for_convolutions(module: nn.Module) -> None:
+    import torch
+
+    module.to(memory_format=torch.channels_last)
+
+
+def _count_outputs(module: nn.Module, schema: Schema, device: str) -> int:
+    """Send one row of zeros through, which also shows early whether the module takes rows of that shape."""
+    import torch
+
+    try:
+        with torch.inference_mode():
+            outputs = module.eval()(torch.zeros(1, *schema.shape, device=device))
+    except (RuntimeError, ValueError, IndexError, TypeError) as cause:
+        raise DataError(f"the module cannot take a row of shape {schema.shape}: {cause}",
+                        remedy="choose a learner for this kind of rows, or set data.flatten") from cause
+    return int(outputs.shape[1]) if outputs.ndim == 2 else 1
+
+
+def _sent(module: nn.Module) -> dict[str, Tensor]:
+    frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    return {name: tensor for name, tensor in module.state_dict().items()
+            if name not in frozen and tensor.is_floating_point()}
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    return {name: np.array(tensor.detach().cpu().numpy(), order="C") for name, tensor in tensors.items()}
+
+
+def _fill(tensor: Tensor, values: Any) -> None:
+    import torch
+
+    if tensor.device.type == "cpu":
+        np.copyto(tensor.detach().numpy(), values, casting="same_kind")
+    else:
+        tensor.copy_(torch.from_numpy(np.array(values, dtype=np.float32)))

@@ -1,0 +1,101 @@
+"""One party at a torch module: descent by autograd, outputs and gradients. Rows are read batch by batch."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.learners.batches import batch_rows, diverged, row_orders
+from tequio.learners.descent import Optimizer
+from tequio.learners.losses import mean_loss, row_losses, target_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tequio.data.dataset import Dataset
+    from tequio.learners.learner import Arrays, Correction, LocalTraining
+    from tequio.learners.torch_model import TorchModel
+
+EVALUATION_ROWS = 1_000
+"""Rows that go through a module at a time where nothing is trained."""
+
+
+def optimizer_for(ready: TorchModel, start: Arrays, how: LocalTraining, rate: float,
+                  correction: Correction | None) -> Optimizer:
+    """The optimizer of one training, with the correction's arrays on the module's device."""
+    if correction is None:
+        return Optimizer(how, rate)
+    anchor = start if correction.anchor is None else correction.anchor
+    return Optimizer(how, rate, pull=correction.pull,
+                     offsets=None if correction.offset is None else ready.weights_like(correction.offset),
+                     anchors=ready.weights_like(anchor) if correction.pull else None)
+
+
+def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random.Generator,
+            optimizer: Optimizer) -> float:
+    """Train the module's weights in place; gives the mean loss of the last epoch."""
+    wanted = target_array(ready.kind, data.target)
+    size = batch_rows(len(data), how)
+    room = np.empty((min(size, len(data)), *data.schema.shape), np.float32)
+    mean = float("nan")
+    for order in row_orders(len(data), how, rng):
+        total = 0.0
+        for start in range(0, len(order), size):
+            rows = order[start:start + size]
+            data.read(rows, room[:len(rows)])
+            loss = _step(ready, optimizer, room[:len(rows)], wanted[rows])
+            if not isfinite(loss):
+                raise diverged(data, optimizer.steps)
+            total += loss * len(rows)
+        mean = total / len(order)
+    return mean
+
+
+def _step(ready: TorchModel, optimizer: Optimizer, rows: NDArray[Any], wanted: NDArray[Any]) -> float:
+    import torch
+
+    loss = mean_loss(ready.kind, ready.outputs(_tensor(rows, ready)), _tensor(wanted, ready))
+    gradients = torch.autograd.grad(loss, ready.parameters, materialize_grads=True)
+    optimizer.step(ready.weights, list(gradients))
+    return float(loss.detach())
+
+
+def outputs_of(ready: TorchModel, data: Dataset) -> Tensor:
+    """The module's outputs for all rows, as it predicts: without dropout and without learning anything."""
+    import torch
+
+    ready.module.eval()
+    with torch.inference_mode():
+        parts = [ready.outputs(rows) for rows, _ in _pieces(ready, data)]
+        return torch.cat(parts) if parts else torch.zeros(0, ready.width)
+
+
+def whole_gradient(ready: TorchModel, data: Dataset) -> tuple[list[Tensor], float]:
+    """Gradient of the mean loss over all rows, as the module predicts, and that loss."""
+    import torch
+
+    ready.module.eval()
+    wanted = target_array(ready.kind, data.target)
+    sums, total = [torch.zeros_like(weight) for weight in ready.weights], 0.0
+    for rows, where in _pieces(ready, data):
+        loss = row_losses(ready.kind, ready.outputs(rows), _tensor(wanted[where], ready)).sum() / len(data)
+        torch._foreach_add_(sums, torch.autograd.grad(loss, ready.parameters, materialize_grads=True))
+        total += float(loss.detach())
+    return sums, total
+
+
+def _pieces(ready: TorchModel, data: Dataset) -> Any:
+    for start in range(0, len(data), EVALUATION_ROWS):
+        where = np.arange(start, min(start + EVALUATION_ROWS, len(data)))
+        rows = np.empty((len(where), *data.schema.shape), np.float32)
+        data.read(where, rows)
+        yield _tensor(rows, ready), where
+
+
+def _tensor(values: NDArray[Any], ready: TorchModel) -> Tensor:
+    import torch
+
+    return torch.from_numpy(values).to(ready.device)

@@ -1,0 +1,112 @@
+"""What is to be known about a component: parameters with type, default and meaning, paper, example."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, dataclass, is_dataclass
+from inspect import cleandoc
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tequio.components import parameters_of, to_plain
+from tequio.experiments.toml import write_toml
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+    from tequio.registry import Entry
+
+_TABLES = {"dataset": "data", "partition": "data.partition", "training": "local", "stage": "stages"}
+_BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One key that a user may set. `required` parameters have no default."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+    meaning: str
+
+
+def parameters(component: Any) -> list[Parameter]:
+    """The parameters of a component, in the order of its fields."""
+    if not is_dataclass(component):
+        return []
+    hints, told = get_type_hints(component, include_extras=True), meanings(component.__doc__ or "")
+    return [Parameter(field.name, type_text(hints[field.name]), _default(field), _default(field) is MISSING,
+                      told.get(field.name, "")) for field in parameters_of(component)]
+
+
+def meanings(docstring: str) -> dict[str, str]:
+    """What a docstring says under its heading `Parameters:`, by name."""
+    _, heading, text = cleandoc(docstring).partition("Parameters:\n")
+    told: dict[str, str] = {}
+    for line in text.split("\n") if heading else []:
+        start = re.match(r" *(\w+): (.+)", line)
+        if start:
+            told[start[1]] = start[2]
+        elif line.strip() and told:
+            told[next(reversed(told))] += f" {line.strip()}"
+    return told
+
+
+def about(docstring: str) -> str:
+    """The text between a docstring's first line and its parameters."""
+    body = cleandoc(docstring).partition("\n")[2]
+    return body.partition("Parameters:\n")[0].strip()
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """Everything `tequio show` says, as plain data."""
+    listed = [{"name": one.name, "type": one.type, "required": one.required, "meaning": one.meaning,
+               "default": None if one.required else _plain(one.default)} for one in parameters(entry.component)]
+    return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "about": about(entry.component.__doc__ or ""),
+            "paper": entry.paper, "parameters": listed, "example": example(entry)}
+
+
+def example(entry: Entry) -> str:
+    """A piece of TOML that uses the component, with its defaults written out."""
+    if entry.example:
+        return entry.example
+    values = {"name": entry.name} | {one.name: _plain(one.default) for one in parameters(entry.component)
+                                     if not one.required}
+    table: Any = [values] if entry.kind == "stage" else values
+    for word in reversed(_TABLES.get(entry.kind, entry.kind).split(".")):
+        table = {word: table}
+    needed = [f"{one.name} = ...  # {one.meaning or 'needed'}" for one in parameters(entry.component) if one.required]
+    # Tables that only hold another table need no line of their own.
+    text = re.sub(r"^\[[\w.]+\]\n\n(?=\[)", "", write_toml(table))
+    return text + "".join(f"{line}\n" for line in needed)
+
+
+def type_text(hint: Any) -> str:
+    """A type as people say it: 'int >= 0', "'size' or 'uniform'", 'list of str'."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return " ".join([type_text(inner[0]), *filter(None, map(_bound, inner[1:]))])
+    if origin is Literal:
+        return " or ".join(repr(choice) for choice in inner)
+    if origin in (Union, UnionType):
+        return " or ".join(type_text(one) for one in inner)
+    if origin in (list, tuple):
+        return f"list of {type_text(inner[0])}"
+    if origin is dict:
+        return "table"
+    return "nothing" if hint is NoneType else getattr(hint, "__name__", str(hint).rpartition(".")[2])
+
+
+def _bound(constraint: Any) -> str:
+    found = [f"{sign} {value}" for name, sign in _BOUNDS.items() if (value := getattr(constraint, name, None)) is not None]
+    return " and ".join(found)
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _plain(value: Any) -> Any:
+    plain = to_plain(value)
+    return plain if plain is None or isinstance(plain, bool | int | float | str | list | dict) else str(plain)

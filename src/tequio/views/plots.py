@@ -1,0 +1,101 @@
+"""Results as figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tequio.errors import ConfigError, MissingExtra, nearest
+from tequio.views.tables import headline_metric, runs_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tequio.experiments.results import Result
+
+PLOT = "plot.png"
+
+# Okabe and Ito: told apart by people with any kind of colour vision.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
+_INK, _PALE = "#333333", "#d9d9d9"
+_PREFIXES = ("test", "validation", "train")
+
+
+def plot_results(result: Result, *, metric: str = "", path: str | Path | None = None) -> Figure:
+    """A metric over rounds, the run's baselines beside it, and how the parties spread around their mean."""
+    figure_class = _figure_class()
+    runs, column = runs_of(result), metric or _headline_column(result)
+    if column not in result.metrics.columns:
+        raise ConfigError(f"the run has no metric '{column}'", remedy=nearest(column, result.metrics.columns))
+    figure = figure_class(figsize=(7.2, 4.3), layout="constrained", dpi=160)
+    axes = figure.subplots()
+    for position, (name, run) in enumerate(runs.items()):
+        _draw(axes, run, column, name, position)
+    _dress(axes, result, column)
+    if path is not None:
+        _save(figure, Path(path))
+    return figure
+
+
+def _figure_class() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "report", "a plot") from None
+    return Figure
+
+
+def _headline_column(result: Result) -> str:
+    name = headline_metric(result)
+    candidates = [f"{prefix}.{name}" for prefix in _PREFIXES] + [f"parties.{name}.mean", "train.loss"]
+    return next((column for column in candidates if column in result.metrics.columns), result.metrics.columns[0])
+
+
+def _draw(axes: Axes, run: Result, column: str, name: str, position: int) -> None:
+    colour, style = _COLOURS[position % len(_COLOURS)], _STYLES[position % len(_STYLES)]
+    if column not in run.metrics.columns:
+        return
+    rounds, values = run.metrics.series(column)
+    axes.plot(rounds, values, style, color=colour, linewidth=2.2 if position == 0 else 1.7, label=name,
+              zorder=5 - position, marker="o" if len(rounds) <= 12 else None, markersize=4)
+    mean = f"parties.{column.split('.', 1)[-1]}.mean"
+    if position == 0 and mean in run.metrics.columns:
+        _draw_spread(axes, run, mean.removesuffix(".mean"), colour)
+
+
+def _draw_spread(axes: Axes, run: Result, name: str, colour: str) -> None:
+    """The range from the worst to the best party around the run's own line."""
+    rounds, lowest = run.metrics.series(f"{name}.min")
+    _, highest = run.metrics.series(f"{name}.max")
+    axes.fill_between(rounds, lowest, highest, color=colour, alpha=0.12, linewidth=0, label="worst to best party",
+                      zorder=1)
+
+
+def _dress(axes: Axes, result: Result, column: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    summary = result.summary
+    axes.set_title(f"{summary['name']}: {result.config.data.name}, {summary['parties']:,} parties", loc="left",
+                   fontsize=12, fontweight="bold", color=_INK, pad=12)
+    axes.set_xlabel("round", color=_INK)
+    axes.set_ylabel(column.replace(".", " ").replace("_", " "), color=_INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", color=_PALE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_INK, length=3)
+    axes.margins(x=0.02)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_PALE)
+    axes.legend(frameon=False, fontsize=9, loc="best", labelcolor=_INK)
+
+
+def _save(figure: Any, path: Path) -> None:
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as cause:
+        raise ConfigError(f"the plot cannot be saved as '{path}': {cause}", remedy="give a .png, .svg or .pdf file in a "
+                          "folder that may be written") from cause

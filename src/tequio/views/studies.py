@@ -1,0 +1,109 @@
+"""Studies for a terminal: the list of them, a study's table, what disagrees, and how far the runs have come."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tequio.experiments.recording import ignore
+from tequio.experiments.studies.answers import higher_is_better
+from tequio.experiments.table import shown as as_text
+from tequio.views.progress import headline, shown
+from tequio.views.tables import plus_minus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.studies.answers import Row
+
+_STYLES = {"reached": "green", "below": "bold yellow", "not run": "dim"}
+
+
+def studies_table(studies: list[dict[str, Any]]) -> Table:
+    """One line a study: what it repeats and how much of it is finished."""
+    table = _table("", "study", "title", "source", "finished")
+    for study in studies:
+        table.add_row(study["study"], study["title"], study["source"], f"{study['finished']} of {study['cells']} cells")
+    return table
+
+
+def study_table(title: str, rows: list[Row]) -> Table:
+    """`cell | published | ours (mean ± sd over n seeds) | verdict`."""
+    table = _table(title, "cell", "published", "ours", "verdict")
+    for row in rows:
+        published = "" if row.published is None else f"{row.published:g}"
+        table.add_row(row.cell, published, ours(row), row.verdict, style=_STYLES.get(row.verdict, ""))
+    return table
+
+
+def ours(row: Row) -> str:
+    """'0.9871 ± 0.0006 (n = 5)'; one seed has no spread, and a cell without runs no number."""
+    return "" if row.ours is None else f"{plus_minus(row.ours, row.sd)} (n = {row.seeds})"
+
+
+def disagreements(rows: list[Row]) -> list[str]:
+    """One line on each cell that is worse than published, and on each that could not be run."""
+    lines = []
+    for row in rows:
+        if row.verdict == "below" and row.ours is not None and row.published is not None:
+            worse = "under" if higher_is_better(row.metric) else "over"
+            lines.append(f"{row.cell}: {as_text(row.ours)} is {as_text(abs(row.published - row.ours))} {worse} the "
+                         f"published {row.published:g} (tolerance {row.tolerance:g})"
+                         f"{f'; {row.note}' if row.note else ''}")
+        elif row.problem:
+            lines.append(f"{row.cell}: a run failed: {row.problem}")
+    return lines
+
+
+@contextmanager
+def cells_progress() -> Iterator[Listener]:
+    """A bar over the runs with the current one beside it; plain lines where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        with shown(ignore) as listen:
+            yield listen
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (BarColumn(bar_width=28), MofNCompleteColumn(), TextColumn("runs  [cyan]{task.description}"),
+               TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bar(progress).hear
+
+
+class _Bar:
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._label, self._rounds = progress, "", 0
+        self._task = progress.add_task("", total=None)
+
+    def hear(self, kind: str, facts: dict[str, Any]) -> None:
+        if kind == "cell":
+            self._label = facts["label"]
+            self._progress.update(self._task, total=facts["cells"], completed=facts["number"] - 1,
+                                  description=self._label)
+        elif kind in ("start", "resume"):
+            self._rounds = facts["rounds"]
+        elif kind == "round":
+            self._progress.update(self._task, description=f"{self._label}: round {facts['round']} of {self._rounds}  "
+                                                          f"{headline(facts)}")
+        elif kind == "stop":
+            self._progress.advance(self._task)
+        elif kind == "warning":
+            self._progress.console.print(f"warning: {facts['message']}", style="yellow", highlight=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold",
+                  header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("published", "ours", "finished") else "left",
+                         no_wrap=column in ("study", "published", "ours", "finished"))
+    return table

@@ -1,0 +1,114 @@
+"""Results as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tequio.experiments.table import shown
+from tequio.learners.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table as RichTable
+
+    from tequio.experiments.results import Result
+    from tequio.experiments.sweep import SweepResult
+
+STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
+           "convergence": "the model stopped moving", "seconds": "time is up"}
+"""What a stop reason means."""
+
+
+def runs_of(result: Result) -> dict[str, Result]:
+    """The run and its baselines under the names they are shown by."""
+    return {result.config.algorithm["name"]: result, **result.baselines}
+
+
+def headline_metric(result: Result) -> str:
+    """The metric that stands for the run: 'accuracy', 'rmse', 'inertia', ..."""
+    present = {part for name in result.summary["metrics"] for part in name.split(".")}
+    return next((name for name in METRICS if name in present and name != "loss"), "loss")
+
+
+def result_table(result: Result) -> RichTable:
+    """One row a run: the main metric at the coordinator and at the parties, rounds, time, bytes."""
+    from rich.table import Table
+
+    metric, runs = headline_metric(result), runs_of(result)
+    columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
+    table = Table(box=_box(), title=f"{result.summary['name']}: {METRICS[metric].meaning}", title_justify="left",
+                  title_style="bold", header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("\nrun", no_wrap=True)
+    filled = {title: cells for title, cells in columns.items() if any(cells)}
+    for title in filled:
+        table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
+    for position, name in enumerate(runs):
+        style = "bold cyan" if runs[name] is result else ""
+        table.add_row(name, *[cells[position] for cells in filled.values()], style=style)
+    return table
+
+
+def sweep_table(swept: SweepResult) -> RichTable:
+    """One row a combination: mean and standard deviation over seeds of the headline metrics."""
+    from rich.table import Table
+
+    metric = headline_metric(swept.results[0])
+    names = [name for name in (f"test.{metric}", "test.loss", f"parties.{metric}.mean", f"parties.{metric}.worst_decile",
+                               f"validation.{metric}") if name in swept.table.columns]
+    keys = swept.table.columns[:swept.table.columns.index("seeds")]
+    table = Table(box=_box(), title=f"{swept.folder.name}: mean ± sd over seeds", title_justify="left",
+                  title_style="bold", header_style="bold", pad_edge=False)
+    for title in [*keys, "seeds", *(name.replace(".", " ") for name in names)]:
+        table.add_column(title, justify="right")
+    for row in swept.table:
+        table.add_row(*[str(row[key]) for key in [*keys, "seeds"]],
+                      *[plus_minus(row.get(name), row.get(f"{name} sd")) for name in names])
+    return table
+
+
+def plus_minus(mean: Any, sd: Any) -> str:
+    """'0.934 ± 0.012', or the mean alone where there is no spread to speak of."""
+    if mean is None:
+        return ""
+    return shown(mean, 3) if sd is None else f"{shown(mean, 3)} ± {shown(sd, 3)}"
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes in a unit that fits: '1.4 MB'."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def in_time(seconds: float) -> str:
+    """'0.42 s', '12.0 s', '3 min 20 s', '2 h 05 min'."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _metric(name: str, summary: dict[str, Any]) -> str:
+    return shown(summary["metrics"].get(name), 3)
+
+
+_COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
+    "test\n{metric}": lambda summary, metric: _metric(f"test.{metric}", summary),
+    "at parties\nmean ± sd": lambda summary, metric: plus_minus(summary["metrics"].get(f"parties.{metric}.mean"),
+                                                                   summary["metrics"].get(f"parties.{metric}.sd")),
+    "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
+    "\nrounds": lambda summary, metric: str(summary["rounds"]),
+    "\ntime": lambda summary, metric: in_time(summary["seconds"]),
+    "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
+    "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
+}
+
+
+def _box() -> Any:
+    from rich import box
+
+    return box.SIMPLE_HEAD

@@ -1,0 +1,123 @@
+"""Every algorithm: same seed same bits, on one or two workers, through a save and a resume; survives one party."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tequio import registry
+from tequio.components import build
+from tequio.engines.inline import InlineEngine
+from tequio.engines.local import WorkerPool
+from tequio.federation import payload as payloads
+from tequio.federation.algorithm import Parts, State
+from tequio.federation.federation import Federation, Rules
+from tequio.learners.learner import LocalTraining
+from tequio.learners.metrics import merge, summarise
+
+from .subjects import EXAMPLES, every, population
+
+# What an algorithm needs besides the defaults.
+TOPOLOGIES = {"gossip": "parallel"}
+LEARNERS = {"kmeans": "kmeans"}
+ONE_PARTY_ONLY = {"centralised"}
+every_algorithm = every("algorithm")
+every_federated = pytest.mark.parametrize(
+    "name", [name for name in registry.names("algorithm") if name not in ONE_PARTY_ONLY])
+
+
+def make(name):
+    learner = LEARNERS.get(name, "logistic")
+    parts = Parts(build("learner", learner, EXAMPLES.get(("learner", learner))),
+                  LocalTraining(epochs=2, batch=8, learning_rate=0.05))
+    return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
+
+
+def people(name):
+    return population(1 if name in ONE_PARTY_ONLY else 6)
+
+
+class Play:
+    """A federation that can be played round by round, saved, and gone on with elsewhere."""
+
+    def __init__(self, name, engine=None, **rules):
+        self.algorithm, who = make(name), people(name)
+        self.engine = engine or InlineEngine()
+        if engine is None:
+            self.engine.open(who)
+        topology = build("topology", TOPOLOGIES.get(name, "client-server"))
+        self.federation = Federation(who, self.engine, seed=7, rules=Rules(**rules), topology=topology)
+        self.state = self.algorithm.start(self.federation)
+
+    def rounds(self, count):
+        for _ in range(count):
+            self.federation.round += 1
+            self.state = self.algorithm.round(self.federation, self.state)
+        return self
+
+    def saved(self):
+        return payloads.encode({"model": self.state.model, "memory": dict(self.state.memory),
+                                "round": self.federation.round,
+                                "parties": {str(party): state for party, state in self.engine.states().items()}})
+
+    def resumed_from(self, data):
+        content = payloads.decode(data)
+        self.state = State(content["model"], content["memory"])
+        self.federation.round = content["round"]
+        self.engine.restore({int(party): state for party, state in content["parties"].items()})
+        return self
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    pool = WorkerPool(2)
+    pool.open(population(6))
+    yield pool
+    pool.close()
+
+
+@every_algorithm
+def test_same_seed_same_bits(name):
+    assert Play(name).rounds(2).saved() == Play(name).rounds(2).saved()
+
+
+@every_algorithm
+def test_resuming_changes_nothing(name):
+    straight = Play(name).rounds(3).saved()
+    assert Play(name).resumed_from(Play(name).rounds(1).saved()).rounds(2).saved() == straight
+
+
+@every_federated
+def test_two_workers_give_what_one_process_gives(name, two_workers):
+    two_workers.restore({})
+    assert Play(name, two_workers).rounds(2).saved() == Play(name).rounds(2).saved()
+
+
+@every_algorithm
+def test_one_party_is_enough(name):
+    algorithm, who, engine = make(name), population(1), InlineEngine()
+    engine.open(who)
+    federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")))
+    state = algorithm.start(federation)
+    federation.round = 1
+    state = algorithm.round(federation, state)
+    assert payloads.size(algorithm.result(state)) > 0
+
+
+@every_federated
+def test_it_goes_on_when_half_of_the_parties_drop_out(name):
+    play = Play(name, dropout=0.5, quorum=0.0, on_failure="continue").rounds(4)
+    assert np.isfinite(payloads.size(play.algorithm.result(play.state)))
+
+
+@every_algorithm
+def test_parties_and_coordinator_can_score_it(name):
+    play = Play(name).rounds(2)
+    target = play.federation.schema.target
+    by_party = play.algorithm.evaluate(play.federation, play.state, "test", play.federation.everyone())
+    whole = play.algorithm.score(play.federation, play.state, play.federation.population.dataset)
+    for tally in (*by_party.values(), whole):
+        if tally:
+            assert all(np.isfinite(value) or value != value for value in summarise(target, tally).values())
+    if by_party:
+        assert merge(list(by_party.values()))["rows"] == sum(tally["rows"] for tally in by_party.values())

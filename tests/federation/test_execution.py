@@ -1,0 +1,229 @@
+"""What happens at a party: states change only on success, faults are named, the vectorised form gives the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tequio import registry
+from tequio.components import to_plain
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Schema, Target
+from tequio.data.splits import Split
+from tequio.errors import ConfigError, DataError
+from tequio.federation import payload as payloads
+from tequio.federation.exchange import Failure, Order, Outcome
+from tequio.federation.execution import execute
+from tequio.federation.population import Population
+from tequio.federation.task import task
+from tequio.learners.learner import LocalTraining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tequio.federation.party import Party
+    from tequio.federation.replies import Replies
+
+SEEN: list[Party] = []
+CALLS: list[str] = []
+
+
+def population(parties: int = 4) -> Population:
+    dataset = Dataset.of(Schema.of_numbers(["a"], Target("none")), np.arange(float(parties))[:, None])
+    return Population(dataset, Partition.of([np.array([row]) for row in range(parties)]), Split(0.0, 0.0), seed=9)
+
+
+def run(name: str, states: dict[int, Any] | None = None, parties: tuple[int, ...] = (0, 1, 2, 3),
+        **order: Any) -> Outcome:
+    given = Order(7, name, parties, 3, **{"payload": {}, **order})
+    return execute(given, population(), {} if states is None else states)
+
+
+@task("execution test.look")
+def look(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    SEEN.append(party)
+    return {"value": party.data.train.features[0] + payload.get("add", 0), "round": party.round, "index": party.index}
+
+
+@task("execution test.count")
+def count(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    party.state["count"] = party.state.get("count", 0) + 1
+    if party.index in settings.get("fail", []):
+        raise settings.get("error", ValueError)("bad luck")
+    return {"count": party.state["count"]}
+
+
+@task("execution test.return")
+def give_back(party: Party, payload: Any, settings: Any) -> Any:
+    return {"dataset": party.data.train, "nothing": None, "empty dataset": party.data.test, "list": [1],
+            "array": np.zeros(2), "rows inside": {"rows": party.data.train}, "live": {"party": party}}[settings["what"]]
+
+
+def many(parties: Any, payloads: Any, settings: Any) -> list[dict[str, Any]]:
+    CALLS.append("together")
+    for party in parties:
+        party.state["count"] = party.state.get("count", 0) + 100
+    if any(party.index in settings.get("fail", []) for party in parties):
+        raise RuntimeError("one of them is bad")
+    return [{"count": party.state["count"] - 99} for party in parties][settings.get("lose", 0):]
+
+
+@task("execution test.many", many=many)
+def alone(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    CALLS.append(f"alone {party.index}")
+    return count.run(party, payload, settings)
+
+
+@dataclass(frozen=True)
+class Double:
+    """Doubles what leaves, except where it is told to fail."""
+
+    fails_at: int = -1
+
+    def send(self, party: Party, payload: dict[str, Any]) -> dict[str, Any]:
+        if party.index == self.fails_at:
+            raise DataError("the stage is broken", remedy="mend it")
+        return {**payload, "count": 2 * payload["count"]}
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        return replies
+
+
+@pytest.fixture(autouse=True)
+def _known_stage() -> Iterator[None]:
+    """Only while these tests run, so that no other test finds it in the registry."""
+    registry.register("stage", "execution-test-double")(Double)
+    yield
+    del registry._entries["stage", "execution-test-double"]
+
+
+def test_replies_come_from_each_party_with_exact_bytes() -> None:
+    outcome = run("execution test.look", parties=(1, 3), payload={"add": 10.0})
+    assert outcome.ticket == 7
+    assert [reply.party for reply in outcome.replies] == [1, 3]
+    assert [reply.payload["value"].tolist() for reply in outcome.replies] == [[11.0], [13.0]]
+    assert [reply.payload["round"] for reply in outcome.replies] == [3, 3]
+    for reply in outcome.replies:
+        assert reply.bytes_down == len(payloads.encode({"add": 10.0}))
+        assert reply.bytes_up == len(payloads.encode(reply.payload))
+
+
+def test_what_is_meant_for_one_party_reaches_only_it() -> None:
+    outcome = run("execution test.look", parties=(0, 1), payload={"add": 5.0}, each=({}, {"add": 50.0}))
+    assert [reply.payload["value"].tolist() for reply in outcome.replies] == [[5.0], [51.0]]
+    assert [reply.bytes_down for reply in outcome.replies] == [payloads.size({"add": 5.0})] * 2
+
+
+def test_parties_cannot_be_reached_after_their_task() -> None:
+    SEEN.clear()
+    run("execution test.look")
+    assert len(SEEN) == 4
+    for party in SEEN:
+        with pytest.raises(Exception, match="only be reached from a task"):
+            _ = party.data
+
+
+def test_state_outlives_the_order_and_is_private() -> None:
+    states: dict[int, Any] = {}
+    run("execution test.count", states, parties=(0, 1))
+    run("execution test.count", states, parties=(1, 2))
+    assert states == {0: {"count": 1}, 1: {"count": 2}, 2: {"count": 1}}
+
+
+def test_parties_without_state_take_no_memory() -> None:
+    states: dict[int, Any] = {}
+    run("execution test.look", states)
+    assert states == {}
+
+
+def test_a_failing_task_leaves_its_state_as_it_was_and_others_go_on() -> None:
+    states = {1: {"count": 5}}
+    outcome = run("execution test.count", states, settings={"fail": [1, 2]})
+    assert states == {0: {"count": 1}, 1: {"count": 5}, 3: {"count": 1}}
+    assert [reply.party for reply in outcome.replies] == [0, 3]
+    assert [(failure.party, failure.cause) for failure in outcome.failures] == [(1, "ValueError: bad luck"),
+                                                                                (2, "ValueError: bad luck")]
+    assert "in count" in outcome.failures[0].trace
+
+
+def test_an_error_of_ours_keeps_its_remedy() -> None:
+    failure = run("execution test.count", settings={}, stages=(to_plain(Double(fails_at=2)),)).failures[0]
+    assert (failure.party, failure.cause, failure.remedy) == (2, "the stage is broken", "mend it")
+
+
+def test_stages_change_what_leaves_and_their_failure_undoes_the_state() -> None:
+    states: dict[int, Any] = {}
+    outcome = run("execution test.count", states, stages=(to_plain(Double(fails_at=1)), to_plain(Double())))
+    assert [reply.payload["count"] for reply in outcome.replies] == [4, 4, 4]
+    assert sorted(states) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("what", "cause"), [
+    ("dataset", "a payload is a dict of names, not a Dataset"), ("nothing", "dict of names, not a NoneType"),
+    ("empty dataset", "dict of names, not a Dataset"), ("list", "not a list"), ("array", "not a ndarray"),
+    ("rows inside", "'rows' is a dataset: rows stay home"), ("live", "live object of type Party")])
+def test_rows_and_live_objects_are_refused_at_the_party(what: str, cause: str) -> None:
+    """Promise 2: nothing but payloads leaves, whatever the task returns."""
+    outcome = run("execution test.return", settings={"what": what})
+    assert outcome.replies == ()
+    assert len(outcome.failures) == 4
+    assert cause in outcome.failures[0].cause
+
+
+def test_the_vectorised_form_is_used_and_saves_states() -> None:
+    CALLS.clear()
+    states: dict[int, Any] = {}
+    outcome = run("execution test.many", states)
+    assert CALLS == ["together"]
+    assert [reply.payload["count"] for reply in outcome.replies] == [1, 1, 1, 1]
+    assert states[2] == {"count": 100}
+
+
+def test_when_the_vectorised_form_fails_the_parties_run_alone_and_the_culprit_is_named() -> None:
+    CALLS.clear()
+    states = {1: {"count": 7}}
+    outcome = run("execution test.many", states, settings={"fail": [2]})
+    assert CALLS == ["together", "alone 0", "alone 1", "alone 2", "alone 3"]
+    assert [failure.party for failure in outcome.failures] == [2]
+    assert states == {0: {"count": 1}, 1: {"count": 8}, 3: {"count": 1}}
+
+
+def test_an_empty_answer_of_the_vectorised_form_means_run_alone() -> None:
+    CALLS.clear()
+    assert len(run("execution test.many", settings={"lose": 4}).replies) == 4
+    assert CALLS[-1] == "alone 3"
+
+
+def test_too_few_answers_of_the_vectorised_form_fail_by_name() -> None:
+    states: dict[int, Any] = {}
+    outcome = run("execution test.many", states, settings={"lose": 1})
+    assert (outcome.replies, states) == ((), {})
+    assert outcome.failures[0] == Failure(0, "the vectorised form of task 'execution test.many' gave 3 replies for 4 "
+                                          "parties", "mend the task")
+
+
+def test_settings_arrive_as_components() -> None:
+    got: dict[str, Any] = {}
+
+    @task("execution test.settings")
+    def look_at_settings(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+        got.update(settings)
+        return {}
+
+    sent = {"local": LocalTraining(epochs=3), "ids": (1, 2), "deep": {"local": [LocalTraining(batch=5)]}}
+    run("execution test.settings", settings=to_plain(sent))
+    assert got == {"local": LocalTraining(epochs=3), "ids": [1, 2], "deep": {"local": [LocalTraining(batch=5)]}}
+
+
+def test_an_unknown_task_or_setting_stops_the_order() -> None:
+    with pytest.raises(ConfigError):
+        run("execution test.count", settings={"$component": ["training", "no such thing"], "parameters": {}})
+
+
+def test_ctrl_c_is_not_taken_for_a_failing_party() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run("execution test.count", settings={"fail": [0], "error": KeyboardInterrupt})
