@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from measure import ONE_THREAD, Arguments, Report, make_report, parse_arguments, print_report, restart_with, time_rounds
 from torch import Tensor
-from torch_models import make_model, make_tensors, train_one_epoch
+from torch_models import make_model, make_tensors, train_one_epoch, weights_of
 
 StateDict = dict[str, Tensor]
 
@@ -38,12 +38,14 @@ def run(arguments: Arguments) -> Report:
         replies: list[StateDict] = []
         for party in generator.choice(problem.parties, size=problem.cohort, replace=False):
             model.load_state_dict(weights)
-            train_one_epoch(model, *tensors[party], problem)
+            features, labels = tensors[party]
+            train_one_epoch(model, features, labels, problem)
             replies.append({name: value.clone() for name, value in model.state_dict().items()})
         weights = mean_of(replies)
 
     clock = time_rounds(one_round, arguments.rounds)
-    return make_report("plain", f"torch {torch.__version__}", arguments, clock, workers=1)
+    model.load_state_dict(weights)
+    return make_report("plain", f"torch {torch.__version__}", arguments, clock, weights_of(model), workers=1)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The Flower client of ``run_flower.py``, in a module of its own.
 
-Ray's actors import it by name and keep it, so data, model and loaded libraries are made once in each actor. Functions of
-a script would be pickled by value for every single message, and their caches would be lost with them.
+Ray's actors import it by name and keep it, so data, model and loaded libraries are made once in each actor. Functions
+of a script would be pickled by value for every single message, and their caches would be lost with them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from problems import PROBLEMS
-from torch import Tensor, nn
 from torch_models import make_model, make_tensors, train_one_epoch
 
 torch.set_num_threads(1)
@@ -26,9 +25,9 @@ cached_model = cache(make_model)
 def train(message: Message, context: Context) -> Message:
     """One party's local training."""
     problem = PROBLEMS[str(message.content["config"]["case"])]
-    tensors: list[tuple[Tensor, Tensor]] = cached_tensors(problem)
-    model: nn.Module = cached_model(problem)
+    features, labels = cached_tensors(problem)[int(context.node_config["partition-id"])]
+    model = cached_model(problem)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train_one_epoch(model, *tensors[int(context.node_config["partition-id"])], problem)
+    train_one_epoch(model, features, labels, problem)
     answer = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": problem.rows})}
     return Message(content=RecordDict(answer), reply_to=message)

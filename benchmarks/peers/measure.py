@@ -13,13 +13,19 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 from problems import PROBLEMS, Problem
 
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 KIBIBYTES_PER_MEGABYTE = 1_000_000 / 1_024
 
 
@@ -45,6 +51,7 @@ class Report:
     workers: int
     start_seconds: float
     peak_rss_mb: float
+    weights_norm: float
 
 
 def parse_arguments(description: str) -> Arguments:
@@ -103,14 +110,22 @@ def time_rounds(run_round: Callable[[], None], rounds: int) -> RoundClock:
 
 
 def make_report(
-    peer: str, version: str, arguments: Arguments, clock: RoundClock, *, workers: int, root_process: int | None = None
+    peer: str,
+    version: str,
+    arguments: Arguments,
+    clock: RoundClock,
+    weights: Iterable[NDArray[np.float32]],
+    *,
+    workers: int,
+    root_process: int | None = None,
 ) -> Report:
-    """Sum a run up. Call it while the worker processes still live, because it asks them for their memory.
+    """Sum a run up. Call it while the worker processes still live, because it asks for their memory.
 
-    ``root_process`` is the process from which the run was started, where that is not this one.
+    ``weights`` are those of the global model after the last round; ``root_process`` is the process from which the run
+    was started, where that is not this one.
     """
     root = root_process or os.getpid()
-    age_now = process_age_seconds(root)
+    seconds_since_start = process_age_seconds(root)
     return Report(
         peer=peer,
         version=version,
@@ -118,8 +133,9 @@ def make_report(
         seconds_per_round={"best": min(clock.seconds), "median": statistics.median(clock.seconds)},
         rounds=len(clock.seconds),
         workers=workers,
-        start_seconds=age_now - sum(clock.seconds),
+        start_seconds=seconds_since_start - sum(clock.seconds),
         peak_rss_mb=peak_rss_mb(root),
+        weights_norm=float(np.sqrt(sum(float(np.square(values, dtype=np.float64).sum()) for values in weights))),
     )
 
 

@@ -1,8 +1,8 @@
 """FedJAX on one of the shared problems; runs in its own environment only.
 
-FedJAX 0.0.17 is of 2023. It calls ``jax.tree_map``, which JAX 0.10.2, the newest for Python 3.11, no longer has, and its
-``pmap`` backend fails with JAX 0.5.3. JAX 0.4.30 with Haiku and Optax of that time runs all of it, and of the releases
-tried (0.4.30, 0.4.31, 0.5.3) it is the fastest on the two small models.
+FedJAX 0.0.17 is of 2023. It calls ``jax.tree_map``, which JAX 0.10.2, the newest for Python 3.11, no longer has, and
+its ``pmap`` backend fails with JAX 0.5.3. JAX 0.4.30 with Haiku and Optax of that time runs all of it, and of the
+releases tried (0.4.30, 0.4.31, 0.5.3) it is the fastest on the two small models.
 
 The backend is the faster one of each case: ``jit`` trains one client after the other on one thread, ``pmap`` trains as
 many clients side by side as there are devices, which pays off only where a step is long.
@@ -15,6 +15,7 @@ from importlib.metadata import version
 import fedjax
 import haiku as hk
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from fedjax.algorithms import fed_avg
@@ -36,21 +37,22 @@ ONE_THREAD_A_DEVICE = "--xla_cpu_multi_thread_eigen=false"
 
 def devices_for(arguments: Arguments) -> int:
     """How many CPU devices JAX shall see: one a worker, where several are of use."""
-    return arguments.workers if arguments.problem.name == "cnn" else 1
+    return arguments.workers if arguments.problem.model == "cnn" else 1
 
 
 def forward_pass(problem: Problem, features: jax.Array) -> jax.Array:
     """The model of a problem, in Haiku."""
-    if problem.name == "mlp":
+    if problem.model == "mlp":
         features = jax.nn.relu(hk.Linear(128)(features))
-    elif problem.name == "cnn":
+    elif problem.model == "cnn":
         features = jax.nn.relu(hk.Conv2D(32, 3, padding="VALID")(features))
         features = jax.nn.relu(hk.Conv2D(64, 3, padding="VALID")(features))
         features = hk.MaxPool(2, 2, padding="VALID")(features)
         features = hk.Flatten()(hk.dropout(hk.next_rng_key(), 0.25, features))
         features = jax.nn.relu(hk.Linear(128)(features))
         features = hk.dropout(hk.next_rng_key(), 0.5, features)
-    return hk.Linear(problem.classes)(features)
+    w_init = jnp.zeros if problem.model == "logistic" else None
+    return hk.Linear(problem.classes, w_init=w_init)(features)
 
 
 def make_model(problem: Problem, sample: dict[str, np.ndarray]) -> fedjax.Model:
@@ -102,7 +104,8 @@ def run(arguments: Arguments) -> Report:
 
     clock = time_rounds(one_round, arguments.rounds)
     versions = f"fedjax {version('fedjax')}, jax {jax.__version__}"
-    return make_report("fedjax", versions, arguments, clock, workers=devices)
+    weights = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(state.params)]
+    return make_report("fedjax", versions, arguments, clock, weights, workers=devices)
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
 """FLEX (flexible-fl, AGPL-3.0) on one of the shared problems; runs in its own environment only.
 
-FLEX maps a function over its clients one after the other in one process, so it has no use for ``--workers``. The round is
-made of FLEX's own PyTorch primitives; the tensors sit in its data set as they are, which saves it a conversion a round.
+FLEX maps a function over its clients one after the other in one process, so it has no use for ``--workers``. The round
+is made of FLEX's own PyTorch primitives; the tensors sit in its data set as they are, which saves it a conversion.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import torch
 from flex.data import Dataset, FedDataset
@@ -30,8 +31,10 @@ from measure import (
     stdout_for_the_report,
     time_rounds,
 )
-from problems import Problem
-from torch_models import make_model, make_tensors, train_one_epoch
+from torch_models import make_model, make_tensors, train_one_epoch, weights_of
+
+if TYPE_CHECKING:
+    from problems import Problem
 
 
 @init_server_model
@@ -61,6 +64,7 @@ def run(arguments: Arguments) -> Report:
         data[party] = Dataset(X_data=features, y_data=labels)
     pool = FlexPool.client_server_pool(data, make_server_model, problem=problem)
     clients, servers, aggregators = pool.clients, pool.servers, pool.aggregators
+    [server_model] = servers.map(lambda server, _: server["model"])
 
     def one_round() -> None:
         chosen = clients.select(problem.cohort)
@@ -73,7 +77,7 @@ def run(arguments: Arguments) -> Report:
 
     clock = time_rounds(one_round, arguments.rounds)
     versions = f"flexible-fl {version('flexible-fl')}, torch {torch.__version__}"
-    return make_report("flex", versions, arguments, clock, workers=1)
+    return make_report("flex", versions, arguments, clock, weights_of(server_model), workers=1)
 
 
 def main() -> None:

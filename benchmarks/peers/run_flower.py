@@ -1,7 +1,8 @@
 """Flower's simulation (flwr, on ray) on one of the shared problems; runs in its own environment only.
 
-Flower is given what makes it fastest: one CPU a client instead of its two, so that every core trains, data and model kept
-in the actors, one torch thread each, no dashboard, no evaluation, no telemetry.
+Flower is given what makes it fastest: one CPU a client instead of its two, so that every core trains, data and model
+kept in the actors, one torch thread each, no dashboard, no evaluation, no telemetry. The function it is started with is
+deprecated in favour of the command ``flwr run``, which ends in the same simulation loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def run(arguments: Arguments) -> Report:
     reports: list[Report] = []
     server = ServerApp()
 
-    def after_round(server_round: int, _: ArrayRecord) -> None:
+    def after_round(server_round: int, arrays: ArrayRecord) -> None:
         """Flower calls this before the first round, as round 0, and after every round."""
         if server_round == 0:
             clock.start()
@@ -46,7 +47,8 @@ def run(arguments: Arguments) -> Report:
         if server_round == arguments.rounds + 1:
             # Now, because the actors end with the simulation.
             versions = f"flwr {version('flwr')}, ray {version('ray')}, torch {torch.__version__}"
-            reports.append(make_report("flower", versions, arguments, clock, workers=arguments.workers))
+            weights = arrays.to_numpy_ndarrays()
+            reports.append(make_report("flower", versions, arguments, clock, weights, workers=arguments.workers))
 
     @server.main()
     def serve(grid: Grid, _: Context) -> None:

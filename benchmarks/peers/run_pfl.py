@@ -1,7 +1,7 @@
 """pfl-research (pfl) on one of the shared problems; runs in its own environment only.
 
-With several workers the script starts itself over under ``torchrun``, as pfl's documentation asks: one process a worker,
-each with its share of the cohort, and an all-reduce (gloo, over the loopback interface) of the summed updates.
+With several workers the script starts itself over under ``torchrun``, as pfl's documentation asks: one process a
+worker, each with its share of the cohort, and an all-reduce (gloo, over the loopback interface) of the summed updates.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,9 +24,12 @@ from measure import (
     restart_with,
     stdout_for_the_report,
 )
-from problems import Problem
 from torch import Tensor, nn
-from torch_models import make_model, make_tensors
+from torch_models import make_model, make_tensors, weights_of
+
+if TYPE_CHECKING:
+    from pfl.aggregate.simulate import SimulatedBackend
+    from problems import Problem
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo"}
@@ -55,7 +59,7 @@ class ModelWithLoss(nn.Module):
         return {}
 
 
-def make_backend(problem: Problem):  # noqa: ANN201  (pfl may only be imported here, see `run`)
+def make_backend(problem: Problem) -> SimulatedBackend:
     """A simulation over users whose data sets and batches are made once and kept."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.data.federated_dataset import FederatedDataset
@@ -70,7 +74,7 @@ def make_backend(problem: Problem):  # noqa: ANN201  (pfl may only be imported h
 
 def run(arguments: Arguments) -> Report:
     """Time rounds of FedAvg; every process of the run executes this."""
-    # Importing pfl's PyTorch modules joins the process group, so it must not happen before torchrun has set one up.
+    # Importing pfl's PyTorch modules joins the process group, so it must not happen before torchrun has made one.
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
     from pfl.callback.base import TrainingProcessCallback
@@ -112,7 +116,7 @@ def run(arguments: Arguments) -> Report:
     versions = f"pfl {version('pfl')}, torch {torch.__version__}"
     root = os.getppid() if UNDER_TORCHRUN else None
     workers = arguments.workers if UNDER_TORCHRUN else 1
-    return make_report("pfl", versions, arguments, clock, workers=workers, root_process=root)
+    return make_report("pfl", versions, arguments, clock, weights_of(module), workers=workers, root_process=root)
 
 
 def main() -> None:

@@ -12,9 +12,12 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = HERE / ".envs"
@@ -63,9 +66,7 @@ def dependencies(peer: str, package: str, bounds_to_drop: tuple[str, ...]) -> li
     answer = subprocess.run([environment_python(peer), "-c", question], check=True, capture_output=True, text=True)
     required = [requirement for requirement in json.loads(answer.stdout) if "extra ==" not in requirement]
     names = [re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in required]
-    return [
-        name if name in bounds_to_drop else requirement for name, requirement in zip(names, required, strict=True)
-    ]
+    return [name if name in bounds_to_drop else requirement for name, requirement in zip(names, required, strict=True)]
 
 
 def make_environment(name: str, *, fresh: bool) -> None:

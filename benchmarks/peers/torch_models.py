@@ -1,19 +1,27 @@
-"""The three models in PyTorch, and one party's local training, for every contestant that runs on PyTorch."""
+"""The models in PyTorch, and one party's local training, for every contestant that runs on PyTorch."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from problems import Problem, make_data
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 def make_model(problem: Problem) -> nn.Module:
     """The model of a problem with reproducible first weights."""
     torch.manual_seed(0)
-    if problem.name == "mlp":
+    if problem.model == "mlp":
         model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, problem.classes))
-    elif problem.name == "logistic":
+    elif problem.model == "logistic":
         model = nn.Sequential(nn.Linear(784, problem.classes))
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
     else:
         model = _pfl_research_cnn(problem.classes)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -47,6 +55,11 @@ def make_tensors(problem: Problem) -> list[tuple[Tensor, Tensor]]:
     """Features and labels of every party, as views of one block of memory."""
     features, labels = make_data(problem)
     return list(zip(torch.from_numpy(features), torch.from_numpy(labels), strict=True))
+
+
+def weights_of(model: nn.Module) -> list[NDArray[np.float32]]:
+    """A model's weights as arrays."""
+    return [parameter.detach().numpy() for parameter in model.parameters()]
 
 
 def train_one_epoch(model: nn.Module, features: Tensor, labels: Tensor, problem: Problem) -> None:

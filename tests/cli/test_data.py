@@ -52,6 +52,7 @@ def test_list_has_the_embedded_sets_and_what_is_to_fetch():
     assert (found["digits"]["rows"], found["digits"]["features"], found["digits"]["where"]) == (1797, 64, "embedded")
     assert found["mnist"]["where"] == "to fetch"
     assert found["diabetes"]["target"] == "a number"
+    assert found["csv"]["where"] == "a CSV file"
 
 
 def test_list_as_text_has_a_line_a_dataset():

@@ -76,4 +76,5 @@ def test_linear_means_linear(name):
     for key in "wb":
         np.testing.assert_allclose(
             aggregator.combine(both, {}).update[key],
-            aggregator.combine(first, {}).update[key] + aggregator.combine(second, {}).update[key], rtol=1e-4, atol=1e-5)
+            aggregator.combine(first, {}).update[key] + aggregator.combine(second, {}).update[key],
+            rtol=1e-4, atol=1e-5)

@@ -18,7 +18,7 @@ from tequio.learners.metrics import merge, summarise
 from .subjects import EXAMPLES, every, population
 
 # What an algorithm needs besides the defaults.
-TOPOLOGIES = {"gossip": "parallel"}
+TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")

@@ -104,7 +104,7 @@ def test_a_download_lands_in_the_cache_whether_packed_or_not(tmp_path: Path, fol
 def test_a_download_with_other_content_is_refused_and_not_kept(tmp_path: Path, folders: tuple[Path, Path]) -> None:
     (tmp_path / "origin").write_bytes(CONTENT[:-1])
     file = DataFile(FILE.path, SHA256, url=f"file:{pathname2url(str(tmp_path / 'origin'))}")
-    with pytest.raises(DataError, match="could not be downloaded .*not the file it should be"):
+    with pytest.raises(DataError, match=r"could not be downloaded .*not the file it should be"):
         fetch.locate(file)
     assert not (folders[1] / "data" / FILE.path).exists()
 

@@ -269,8 +269,8 @@ def test_map_style_datasets_of_pictures_know_their_classes() -> None:
 def test_hugging_face_datasets() -> None:
     datasets = pytest.importorskip("datasets")
     label = datasets.ClassLabel(names=["neg", "pos"])
-    table = datasets.Dataset.from_dict({"x": [1.5, 2.5], "kind": ["b", "a"], "label": [1, 0]}).cast_column("label", label)
-    found = read(table, target="label")
+    table = datasets.Dataset.from_dict({"x": [1.5, 2.5], "kind": ["b", "a"], "label": [1, 0]})
+    found = read(table.cast_column("label", label), target="label")
     assert found.features.tolist() == [[1.5, 1], [2.5, 0]]
     assert [found.schema.target.names[code] for code in found.target] == ["pos", "neg"]
     vectors = datasets.Dataset.from_dict({"x": [[1.0, 2], [3, 4]], "label": [1, 0]}).cast_column("label", label)

@@ -14,7 +14,7 @@ from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
 from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
-from tequio.errors import ConfigError, DataError
+from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Order, Outcome
 from tequio.federation.execution import execute
@@ -172,6 +172,13 @@ def test_rows_and_live_objects_are_refused_at_the_party(what: str, cause: str) -
     assert outcome.replies == ()
     assert len(outcome.failures) == 4
     assert cause in outcome.failures[0].cause
+
+
+def test_a_coordinator_cannot_send_rows_either() -> None:
+    with pytest.raises(PayloadError, match="'rows' is a dataset: rows stay home"):
+        run("execution test.look", payload={"rows": population().dataset})
+    with pytest.raises(PayloadError, match="'rows' is a dataset: rows stay home"):
+        run("execution test.look", parties=(0,), each=({"rows": population().dataset},))
 
 
 def test_the_vectorised_form_is_used_and_saves_states() -> None:

@@ -130,7 +130,8 @@ def test_a_payload_too_large_is_refused_before_it_is_read() -> None:
 
 @pytest.mark.parametrize("live", [
     rows(), Source(np.zeros((2, 1))), object(), {1, 2}, lambda: None, np.array([object()]), np.array(["text"]),
-    np.zeros(2, complex), np.complex128(1), np.datetime64("2024-01-01"), 1j, bytearray(b"x"), IntEnum("Kind", "A").A,
+    np.zeros(2, complex), np.arange(3, dtype=">f8"), np.complex128(1), np.datetime64("2024-01-01"), 1j, bytearray(b"x"),
+    IntEnum("Kind", "A").A,
     int, range(3),
 ])
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it], lambda it: {"deep": [{"er": it}]}])
@@ -187,11 +188,11 @@ def test_names_that_look_like_paths_do_not_collide() -> None:
     assert same(sent, decode(encode(sent)))
 
 
-@pytest.mark.parametrize("array", [np.arange(12.0).reshape(3, 4).T, np.arange(10)[::3], np.arange(3, dtype=">f8"),
-                                   np.broadcast_to(np.float32(2), (2, 2)), np.array(3.0), np.zeros((0, 3), np.float32)])
+@pytest.mark.parametrize("array", [np.arange(12.0).reshape(3, 4).T, np.arange(10)[::3], np.array(3.0),
+                                   np.broadcast_to(np.float32(2), (2, 2)), np.zeros((0, 3), np.float32)])
 def test_any_memory_layout_travels(array: Any) -> None:
     got = decode(encode({"a": array}))["a"]
-    assert (got.shape, got.dtype) == (array.shape, array.dtype.newbyteorder("="))
+    assert (got.shape, got.dtype) == (array.shape, array.dtype)
     assert (got == array).all()
     assert len(encode({"a": array})) == size({"a": array})
 

@@ -74,6 +74,13 @@ def test_the_figure_shows_the_counts_with_parties_across_and_their_sizes_above()
     assert [bar.get_width() for bar in right.patches] == [3, 1, 2]
 
 
+def test_a_multilabel_party_has_its_rows_and_not_its_labels_as_size():
+    dataset = table([[1, 1], [1, 1], [0, 1]], Target("multilabel", ("p", "q")))
+    heatmap = heatmap_of(dataset, Partition.of([np.array([0, 1]), np.array([2])]))
+    assert [line.split()[1:] for line in printed(heatmap).splitlines()[2:]] == [["2", "2", "2"], ["·", "1", "1"]]
+    assert [bar.get_height() for bar in draw_heatmap(heatmap).axes[1].patches] == [2, 1]
+
+
 @pytest.mark.parametrize(("parties", "ticks"), [(5, 5), (40, 40), (41, 21), (300, 30)])
 def test_party_labels_are_thinned_to_round_steps(parties, ticks):
     cells = draw_heatmap(heatmap_of(*many(parties))).axes[0]

@@ -26,6 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="A dataset's name; see: tequio data list")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a key, such as --set seed=1.")]
 
+_NOT_HERE = ("damaged", "to fetch", "to get by hand")
 _NUMBERS = ("rows", "features", "share")
 _LONG = ("columns", "values")
 
@@ -64,7 +65,7 @@ def describe(name: Name, settings: Settings = None, as_json: Json = False) -> No
 
     entry = registry.find("dataset", name)
     described = _listed(entry) | _card(_facts(entry))
-    if described["where"] in ("embedded", "at hand"):
+    if described["where"] not in _NOT_HERE:
         described |= _contents(build("dataset", name, dict(map(parse_setting, settings or []))).load())
     return _print_json(described) if as_json else _show_description(described)
 
@@ -111,8 +112,10 @@ def _where(facts: Facts | None) -> str:
     from tequio.data.catalogue.manifest import FILES
     from tequio.data.fetch import find
 
-    if facts is None or not facts.files:
-        return "embedded"
+    if facts is None:
+        return "plugin"
+    if not facts.files:
+        return "embedded" if facts.rows is not None else facts.source.split(":")[0]
     try:
         if all(find(FILES[file]) for file in facts.files):
             return "at hand"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from tequio.registry import Entry
+
+_WIDE, _NAMES = 110, 19
 
 
 def list(
@@ -38,15 +41,20 @@ def _plain(entry: Entry) -> dict[str, Any]:
 def _show(kind: str, meaning: str, found: Any) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     if not found:
         return
-    console = Console()
-    console.print(f"\n[bold]{kind}[/]  [dim]{meaning}[/]", highlight=False)
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2), pad_edge=False)
-    table.add_column(style="cyan", no_wrap=True, min_width=22)
-    table.add_column(ratio=1)
-    table.add_column(style="dim", no_wrap=True, justify="right")
+    console = Console(highlight=False)
+    console.print(f"\n[bold]{kind}[/]  [dim]{meaning}[/]")
+    # Who wrote it first gives way to what it does where the terminal is narrow.
+    wide = console.width >= _WIDE
+    names = max(_NAMES, *(len(entry.name) for entry in found))
+    room = console.width - names - (max(len(entry.paper) for entry in found) + 3 if wide else 0) - 5
+    table = Table(box=None, show_header=False, padding=(0, 3, 0, 0), pad_edge=False)
+    for justify in ("left", "left", "right"):
+        table.add_column(no_wrap=True, justify=justify, min_width=None if table.columns else names + 2)
     for entry in found:
-        table.add_row(f"  {entry.name}", entry.summary, entry.paper)
+        table.add_row(Text(f"  {entry.name}", style="cyan"), Text(shorten(entry.summary, room, placeholder="…")),
+                      *([Text(entry.paper, style="dim")] if wide else []))
     console.print(table)

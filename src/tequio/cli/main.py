@@ -39,8 +39,10 @@ def _version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error (after any command).")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.",
+                                          show_default=False)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error; goes anywhere.",
+                                        show_default=False)] = False,
 ) -> None:
     pass
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when the command runs
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +25,8 @@ _under_way: list[str] = []
 
 
 def run(
-    file: Annotated[Path | None, typer.Argument(help="A config; leave it out with --resume.", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Argument(help="A config (not needed with --resume).",
+                                                show_default=False)] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as "
                         "--set local.learning_rate=0.05 (repeat for more).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed: same seed, same numbers.")] = None,
@@ -43,7 +44,7 @@ def run(
     """
     overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
     with _stdout_for_json(as_json) as write, _progress(quiet) as listen:
-        document, show = _work(file, resume, overrides, out, listen)
+        document, show = _work(file, resume, overrides, listen)
         if as_json:
             write(json.dumps(document))
     if not as_json and not quiet:
@@ -55,25 +56,24 @@ def how_to_resume() -> str:
     return f"To go on, type: tequio run --resume {_under_way[-1]}" if _under_way else ""
 
 
-def _work(file: Path | None, resume: str | None, overrides: list[str], out: Path | None,
+def _work(file: Path | None, resume: str | None, overrides: list[str],
           listen: Listener) -> tuple[dict[str, Any], Callable[[], None]]:
     from tequio.experiments import api
     from tequio.experiments.config import complete, read_given
     from tequio.experiments.sweep import run_sweep
+    from tequio.experiments.toml import parse_setting
 
     if resume is not None:
-        if file is not None:
-            raise ConfigError("--resume goes on with the config in the run's own folder", remedy=f"leave out '{file}'")
-        result = api.resume(resume, listen=listen, overrides=overrides, parent=out or "runs")
-        return _document(result), lambda: _show_run(result)
+        result = api.resume_run(resume, file, dict(map(parse_setting, overrides)), listen=listen)
+        return result.to_dict(), lambda: _show_run(result)
     if file is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
     given = read_given(file, overrides)
     if given.get("sweep"):
         swept = run_sweep(given, source=file.name, listen=listen)
-        return _sweep_document(swept), lambda: _show_sweep(swept)
+        return swept.to_dict(), lambda: _show_sweep(swept)
     result = api.run_with_baselines(complete(given, source=file.name), listen=listen)
-    return _document(result), lambda: _show_run(result)
+    return result.to_dict(), lambda: _show_run(result)
 
 
 def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
@@ -83,7 +83,6 @@ def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: P
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Listener]:
-    from tequio.experiments.recording import ignore
     from tequio.views.progress import shown
 
     def remember(kind: str, facts: dict[str, Any]) -> None:
@@ -115,15 +114,6 @@ def _stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _document(result: Result) -> dict[str, Any]:
-    beside = {name: baseline.summary | {"folder": str(baseline.folder)} for name, baseline in result.baselines.items()}
-    return result.summary | {"folder": str(result.folder)} | ({"baselines": beside} if beside else {})
-
-
-def _sweep_document(swept: SweepResult) -> dict[str, Any]:
-    return {"sweep": str(swept.folder), "table": swept.table.rows, "runs": [_document(result) for result in swept.results]}
 
 
 def _show_run(result: Result) -> None:

@@ -37,7 +37,8 @@ def decoded(name: str, sha256: str, decode: Callable[[], Arrays]) -> Arrays:
 
 def _read(path: Path) -> Arrays | None:
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        # opened here, because numpy leaves a damaged file open
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
             return {name: kept[name] for name in kept.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         return None

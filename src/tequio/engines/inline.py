@@ -40,8 +40,8 @@ class InlineEngine:
         return execute(self._waiting.popleft(), self._population, self._states)
 
     def states(self) -> dict[int, Payload]:
-        """Private states of all parties that have one."""
-        return self._states
+        """Private states of all parties that have one, in party order."""
+        return dict(sorted(self._states.items()))
 
     def restore(self, states: dict[int, Payload]) -> None:
         """Put states of a checkpoint back."""

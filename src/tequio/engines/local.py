@@ -110,8 +110,8 @@ class WorkerPool:
         return self._ready.popleft()
 
     def states(self) -> dict[int, Payload]:
-        """Private states of all parties that have one."""
-        return self._states
+        """Private states of all parties that have one, in party order."""
+        return dict(sorted(self._states.items()))
 
     def restore(self, states: dict[int, Payload]) -> None:
         """Put states of a checkpoint back."""

@@ -16,16 +16,24 @@ from tequio.data.dataset import Dataset
 from tequio.data.inputs.read import read
 from tequio.errors import ConfigError
 from tequio.experiments.baselines import baseline_config
-from tequio.experiments.config import GIVEN_DATA, complete, copied, load_config, read_given, resolved, with_key
+from tequio.experiments.config import (
+    GIVEN_DATA,
+    complete,
+    config_hash,
+    copied,
+    load_config,
+    read_given,
+    resolved,
+    with_key,
+)
 from tequio.experiments.recording import ignore
-from tequio.experiments.results import Result
+from tequio.experiments.results import Result, is_finished
 from tequio.experiments.runner import run_config
-from tequio.experiments.store import CONFIG, find_folder
-from tequio.experiments.sweep import SweepResult, is_finished, run_sweep
+from tequio.experiments.store import BASELINES, CONFIG, explained, find_folder
+from tequio.experiments.sweep import SweepResult, run_sweep
 from tequio.experiments.tables import Config, Data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
     from tequio.experiments.config import Given
@@ -34,19 +42,26 @@ if TYPE_CHECKING:
     ConfigLike = str | Path | Mapping[str, Any] | Config | None
 
 
-def run(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False, **keys: Any) -> Result:
+_FINGERPRINT = "sha256"
+_MAY_CHANGE = ("name", "plugins", "engine", "output", "rounds", "stop", "baselines", "sweep")
+
+
+def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: Listener = ignore,
+        progress: bool = False, **keys: Any) -> Result:
     """Run an experiment to its end and give back what came of it.
 
     `config` is a TOML file, a dict or a `Config`; keywords go on top of it: `rounds=20`, `learner="mlp"`,
     `local={"epochs": 5}` (a dict with a `name` replaces the table, one without adds to it). `data` may also be a
     dataset object, arrays `(features, target)` or a data frame; with further keys as `{"name": frame, "target": "y"}`.
+    `resume` goes on with a stopped run instead: its folder, its name, or 'last'.
     """
-    given, dataset = gather(config, keys)
-    if given.get("sweep"):
-        raise ConfigError("this config has a [sweep] table", remedy="use tequio.sweep(...)")
-    checked = complete(given, source=_source(config))
     with _shown(progress, listen) as heard:
-        return run_with_baselines(checked, dataset=dataset, listen=heard)
+        if resume is not None:
+            return resume_run(resume, config, keys, listen=heard)
+        given, dataset = gather(config, keys)
+        if given.get("sweep"):
+            raise ConfigError("this config has a [sweep] table", remedy="use tequio.sweep(...)")
+        return run_with_baselines(complete(given, source=_source(config)), dataset=dataset, listen=heard)
 
 
 def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False, **keys: Any) -> SweepResult:
@@ -56,28 +71,38 @@ def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: boo
         return run_sweep(given, source=_source(config), dataset=dataset, listen=heard)
 
 
-def resume(run: str | Path, *, listen: Listener = ignore, progress: bool = False, data: Any = None,
-           overrides: Iterable[str] = (), parent: str | Path = "runs") -> Result:
+def resume_run(run: str | Path, config: ConfigLike, keys: Mapping[str, Any], *, listen: Listener = ignore) -> Result:
     """Go on with a run from its last checkpoint, to the same numbers as if it had never stopped.
 
-    Only what does not change numbers may be set anew: the engine, the output, and the number of rounds or stop rules.
+    The config is the one in the run's folder unless it is given again. Only what does not change earlier numbers may
+    differ: the engine, the output, the rounds and the stop rules.
     """
-    folder = find_folder(run, parent)
-    stored, config = load_config(folder / CONFIG), load_config(folder / CONFIG, overrides)
-    _refuse_changes(stored, config)
-    if is_finished(folder) and config.rounds <= Result(folder).summary["rounds"]:
+    parent = Config.model_fields["output"].get_default(call_default_factory=True).folder
+    if config is not None:
+        parent = complete(gather(config, keys)[0], source=_source(config)).output.folder
+    folder = find_folder(run, keys.get("output.folder", parent))
+    given, dataset = gather(folder / CONFIG if config is None else config, keys)
+    now = complete(given, source=_source(config or CONFIG))
+    _refuse_changes(load_config(folder / CONFIG), now)
+    return run_with_baselines(now, dataset=dataset, listen=listen, folder=folder)
+
+
+def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
+                       folder: Path | None = None) -> Result:
+    """The run itself, then its baselines in folders inside its own; what is finished in `folder` is kept."""
+    main = _run_unless_finished(config, dataset, listen, folder)
+    for baseline in config.baselines:
+        place = main.folder / BASELINES / baseline
+        with explained(place):
+            place.mkdir(parents=True, exist_ok=True)
+        _run_unless_finished(baseline_config(config, baseline), dataset, listen, place)
+    return main
+
+
+def _run_unless_finished(config: Config, dataset: Dataset | None, listen: Listener, folder: Path | None) -> Result:
+    if folder is not None and is_finished(folder) and Result(folder).summary["config_hash"] == config_hash(config):
         return Result(folder)
-    dataset = None if data is None else _as_dataset(data, {})
-    with _shown(progress, listen) as heard:
-        return run_config(config, dataset=dataset, listen=heard, folder=folder)
-
-
-def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore) -> Result:
-    """The run itself first, then its baselines."""
-    main = run_config(config, dataset=dataset, listen=listen)
-    beside = {baseline: run_config(baseline_config(config, baseline), dataset=dataset, listen=listen)
-              for baseline in config.baselines}
-    return Result(main.folder, beside)
+    return run_config(config, dataset=dataset, listen=listen, folder=folder)
 
 
 def gather(config: ConfigLike, keys: Mapping[str, Any]) -> tuple[Given, Dataset | None]:
@@ -87,13 +112,15 @@ def gather(config: ConfigLike, keys: Mapping[str, Any]) -> tuple[Given, Dataset 
     else:
         given = resolved(config) if isinstance(config, Config) else copied(config or {})
     for key, value in keys.items():
-        given = with_key(given, key, _merged(given.get(key), value))
+        given = with_key(given, key, _merged(key, given.get(key), value))
     return _without_objects(given)
 
 
-def _merged(old: Any, new: Any) -> Any:
-    adds = isinstance(new, Mapping) and "name" not in new
-    return {**({"name": old} if isinstance(old, str) else old or {}), **new} if adds else new
+def _merged(key: str, old: Any, new: Any) -> Any:
+    table = {"name": old} if isinstance(old, str) else old or {}
+    if key == "data":
+        return {**table, **(new if isinstance(new, Mapping) else {"name": new})}
+    return {**table, **new} if isinstance(new, Mapping) and "name" not in new else new
 
 
 def _without_objects(given: Given) -> tuple[Given, Dataset | None]:
@@ -102,13 +129,9 @@ def _without_objects(given: Given) -> tuple[Given, Dataset | None]:
     table = dict(data) if isinstance(data, Mapping) else {"name": data}
     if isinstance(table.get("name", ""), str):
         return ({**given, "data": table} if table else given), None
-    own = {key: table.pop(key) for key in list(table) if key not in Data.model_fields}
-    dataset = _as_dataset(table["name"], own)
-    return {**given, "data": {**table, "name": GIVEN_DATA, "sha256": fingerprint(dataset)}}, dataset
-
-
-def _as_dataset(data: Any, keys: Mapping[str, Any]) -> Dataset:
-    return data if isinstance(data, Dataset) else read(data, **keys)
+    own = {key: table.pop(key) for key in list(table) if key not in (*Data.model_fields, _FINGERPRINT)}
+    dataset = table["name"] if isinstance(table["name"], Dataset) else read(table["name"], **own)
+    return {**given, "data": {**table, "name": GIVEN_DATA, _FINGERPRINT: fingerprint(dataset)}}, dataset
 
 
 def fingerprint(dataset: Dataset) -> str:
@@ -125,7 +148,7 @@ def fingerprint(dataset: Dataset) -> str:
 
 def _refuse_changes(stored: Config, config: Config) -> None:
     before, after = resolved(stored), resolved(config)
-    changed = [key for key in before if before[key] != after[key] and key not in ("engine", "output", "rounds", "stop")]
+    changed = [key for key in before if before[key] != after[key] and key not in _MAY_CHANGE]
     if changed:
         raise ConfigError(f"a resumed run keeps its settings, but '{changed[0]}' is changed",
                           remedy="start a new run, or leave it as it was; engine, output, rounds and stop may change")

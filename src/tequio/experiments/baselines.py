@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _CHANGES: dict[str, dict[str, Any]] = {
     "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}},
-    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {}, "selector": {},
-                    "rules": {}, "overrides": {}},
+    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
+                    "selector": {}, "rules": {}, "overrides": {}},
 }
 
 

@@ -20,6 +20,8 @@ from tequio.federation.federation import Rules
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tequio.registry import Entry
+
 Given = dict[str, Any]
 """A config as the user wrote it: only the keys that were given."""
 
@@ -28,8 +30,9 @@ GIVEN_DATA = "given"
 
 # table: kind of component, and which one a config that does not say gets
 _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "minibatch"),
-               "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"), "aggregator": ("aggregator", "mean"),
-               "topology": ("topology", "client-server"), "engine": ("engine", "local")}
+               "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"),
+               "aggregator": ("aggregator", "mean"), "topology": ("topology", "client-server"),
+               "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
 _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
@@ -42,7 +45,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
-    """What a TOML file says, with overrides on top and plugin paths made absolute."""
+    """What a TOML file says, with overrides on top; files named there are looked for beside it first."""
     path = Path(path)
     given = read_toml(path)
     for text in overrides:
@@ -50,7 +53,11 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
         given = with_key(given, key, value)
     given.setdefault("name", path.stem)
     if isinstance(given.get("plugins"), list):
-        given["plugins"] = [_found(plugin, path.parent) for plugin in given["plugins"]]
+        given["plugins"] = [_found(plugin, path.parent) if str(plugin).endswith(".py") else plugin
+                            for plugin in given["plugins"]]
+    if isinstance(given.get("data"), dict):
+        given["data"] = {key: _found(value, path.parent) if key.endswith("path") else value
+                         for key, value in given["data"].items()}
     return given
 
 
@@ -123,10 +130,7 @@ def _filled(kind: str, default: str, table: Mapping[str, Any], where: str) -> Gi
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{where} does not say which {kind} it is", remedy=f"add: name = one of "
                           f"{', '.join(registry.names(kind)) or 'none registered'}")
-    try:
-        component = registry.find(kind, name).component
-    except ConfigError as cause:
-        raise ConfigError(f"{where}: {cause.message}", remedy=cause.remedy) from None
+    component = _find(kind, name, where).component
     given = {key: value for key, value in table.items() if key != "name"}
     return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
 
@@ -137,24 +141,23 @@ def _with_defaults(component: Any, values: Mapping[str, Any]) -> Given:
 
 
 def _filled_data(data: Data, source: str) -> Data:
-    filled: Given = {"partition": _filled("partition", "iid", data.partition, f"{source}: [data.partition]")}
-    if data.name != GIVEN_DATA:
-        own = {"name": data.name, **data.parameters}
-        try:
-            filled |= _filled("dataset", "", own, f"{source}: [data]")
-        except ConfigError as cause:
-            raise _data_error(cause, data, source) from None
-    return data.model_copy(update=filled)
-
-
-def _data_error(cause: ConfigError, data: Data, source: str) -> ConfigError:
-    """A misspelt key in [data] may be meant for the table itself as well as for the dataset."""
-    entry = registry.find("dataset", data.name)
+    partition = _filled("partition", "iid", data.partition, f"{source}: [data.partition]")
+    if data.name == GIVEN_DATA:
+        return data.model_copy(update={"partition": partition})
+    entry = _find("dataset", data.name, f"{source}: [data]")
     allowed = [*Data.model_fields, *(field.name for field in parameters_of(entry.component))]
-    unknown = [key for key in data.parameters if key not in allowed]
-    if not unknown:
-        return cause
-    return ConfigError(f"{source}: [data] has no key '{unknown[0]}'", remedy=nearest(unknown[0], allowed))
+    for key in data.parameters:
+        if key not in allowed:
+            raise ConfigError(f"{source}: [data] has no key '{key}'", remedy=nearest(key, allowed))
+    own = _filled("dataset", "", {"name": data.name, **data.parameters}, f"{source}: [data]")
+    return data.model_copy(update={"partition": partition, **own})
+
+
+def _find(kind: str, name: str, where: str) -> Entry:
+    try:
+        return registry.find(kind, name)
+    except ConfigError as cause:
+        raise ConfigError(f"{where}: {cause.message}", remedy=cause.remedy) from None
 
 
 def _as_config_error(cause: ValidationError, source: str) -> ConfigError:
@@ -185,9 +188,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__qualname__", None) or str(value)
 
 
-def _found(plugin: Any, folder: Path) -> Any:
-    """A plugin file beside the config, else as seen from here; module names stay as they are."""
-    if not isinstance(plugin, str) or not plugin.endswith(".py"):
-        return plugin
-    beside = folder / plugin
-    return str((beside if beside.exists() else Path(plugin)).resolve())
+def _found(file: Any, folder: Path) -> Any:
+    """A file beside the config as an absolute path, else as seen from here."""
+    beside = folder / file if isinstance(file, str) else None
+    return str(beside.resolve()) if beside is not None and beside.exists() else file

@@ -90,7 +90,7 @@ def _differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> 
     pooled = summarise(target, merge(tallies.values()))
     differences: Metrics = {}
     for metric in dict.fromkeys([main_metric(pooled), *(["loss"] if "loss" in pooled else [])]):
-        values = spread([float(value) for value in table[metric] if value is not None],  # type: ignore[arg-type]
+        values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
         del values["count"]
         differences |= named(metric, {"pooled": pooled[metric], **values})

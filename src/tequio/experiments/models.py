@@ -24,7 +24,7 @@ def model_sha256(model: Payload) -> str:
     for name, value in sorted(_leaves(model).items()):
         if isinstance(value, np.ndarray):
             digest.update(f"{name}\0{value.dtype.str}\0{list(value.shape)}\0".encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
+            digest.update(np.asarray(value, order="C").tobytes())
         else:
             digest.update(f"{name}\0{json.dumps(value, sort_keys=True)}\0".encode())
     return digest.hexdigest()
@@ -36,7 +36,7 @@ def write_model(folder: Path, model: Payload) -> Path:
 
     leaves = _leaves(model)
     if leaves and all(isinstance(value, np.ndarray) for value in leaves.values()):
-        path, content = folder / ARRAYS, save({name: np.ascontiguousarray(value) for name, value in leaves.items()})
+        path, content = folder / ARRAYS, save({name: np.asarray(value, order="C") for name, value in leaves.items()})
     else:
         path, content = folder / PLAIN, (json.dumps(_listed(model), indent=1) + "\n").encode()
     write_whole(path, content)

@@ -36,12 +36,12 @@ class Recorder:
         self.metrics = _first_rows(read_csv(self._path), kept[METRICS]) if kept else Table()
         write_whole(self._path, self.metrics.to_csv().encode() if self.metrics.columns else b"")
         self._lines = Journal(self._path)
-        self.loss: float | None = None
+        self._loss: dict[str, float] = {}
 
     def event(self, kind: str, facts: dict[str, Any]) -> None:
         """Note something that happened."""
         if kind == "exchange" and "loss" in facts:
-            self.loss = facts["loss"]
+            self._loss = {"train.loss": facts["loss"]}
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._events.add(json.dumps({"event": kind, "time": moment, **as_json(facts)}))
         self._listen(kind, facts)
@@ -54,6 +54,11 @@ class Recorder:
             self._lines = Journal(self._path)
         else:
             self._lines.add(self.metrics.line(row))
+
+    def taken_loss(self) -> dict[str, float]:
+        """The training loss that parties reported last; each is handed out once."""
+        loss, self._loss = self._loss, {}
+        return loss
 
     def flush(self, *, sync: bool = False) -> dict[str, int]:
         """Write what waits; how far the record has come, for a checkpoint."""

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tequio.experiments import store
 from tequio.experiments.config import load_config
 from tequio.experiments.models import read_model
-from tequio.experiments.store import CONFIG, METRICS, PARTIES, SUMMARY
 from tequio.experiments.table import Table, read_csv, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tequio.experiments.tables import Config
     from tequio.federation.payload import Payload
+
+
+BASELINES = ("alone", "centralised")
+"""What a run can be compared with, in the order of tables."""
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in this folder came to its end."""
+    return (folder / store.SUMMARY).is_file()
 
 
 @dataclass(frozen=True)
@@ -25,28 +35,32 @@ class Result:
     """A finished run. Everything is read from its folder, so a result of last week is as good as a fresh one."""
 
     folder: Path
-    baselines: dict[str, Result] = field(default_factory=dict)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Final metrics, rounds, seconds, bytes and the model's fingerprint."""
-        content: dict[str, Any] = json.loads((self.folder / SUMMARY).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((self.folder / store.SUMMARY).read_text(encoding="utf-8"))
         return content
 
     @cached_property
     def metrics(self) -> Table:
         """One row a round."""
-        return read_csv(self.folder / METRICS)
+        return read_csv(self.folder / store.METRICS)
 
     @cached_property
     def parties(self) -> Table:
         """One row a party, of the last evaluation."""
-        return read_csv(self.folder / PARTIES)
+        return read_csv(self.folder / store.PARTIES)
 
     @cached_property
     def config(self) -> Config:
         """The complete config."""
-        return load_config(self.folder / CONFIG)
+        return load_config(self.folder / store.CONFIG)
+
+    @cached_property
+    def baselines(self) -> dict[str, Result]:
+        """The baselines that ran beside it, by name."""
+        return {name: Result(path) for name in BASELINES if is_finished(path := self.folder / store.BASELINES / name)}
 
     @cached_property
     def model(self) -> Payload:
@@ -57,6 +71,11 @@ class Result:
         """A matplotlib figure of a metric over rounds, baselines beside it; saved where a path is given."""
         # Views stand above experiments; this is the one door through which a result shows itself.
         return import_module("tequio.views.plots").plot_results(self, metric=metric, path=path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary with the folder and the baselines' summaries: what `tequio run --json` prints."""
+        beside = {name: baseline.to_dict() for name, baseline in self.baselines.items()}
+        return self.summary | {"folder": str(self.folder)} | ({"baselines": beside} if beside else {})
 
     def _repr_html_(self) -> str:
         facts = {name: value for name, value in self.summary.items() if isinstance(value, int | float | str)}

@@ -37,13 +37,18 @@ def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listen
     scenario = make_scenario(config, dataset)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     checkpoint = read_checkpoint(place)
+    (place / store.SUMMARY).unlink(missing_ok=True)
     store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
     engine = make_engine(config)
     with (tracked(config, place, listen) as heard,
           closing(Recorder(place, heard, checkpoint.kept if checkpoint else None)) as recorder, closing(engine)):
         store.write_json(place / store.ENVIRONMENT, describe_environment())
-        engine.open(scenario.population)
-        Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
+        try:
+            engine.open(scenario.population)
+            Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
+        except BaseException as error:
+            recorder.event("error", {"kind": type(error).__name__, "message": str(error)})
+            raise
     return Result(place)
 
 
@@ -103,20 +108,18 @@ class Run:
         self._federation.traffic = self._situation.training
         self._federation.round = checkpoint.round
         self._engine.restore(checkpoint.parties)
-        if self._situation.progress.reason == "rounds" and checkpoint.round < self._config.rounds:
-            self._situation.progress = replace(self._situation.progress, reason="")
+        # The rules are asked again, because rounds and stop rules may have been changed since.
+        self._situation.progress = self._rules.judge(self._situation.progress, checkpoint.round,
+                                                     self._recorder.metrics.rows[-1], self._situation.seconds)
         self._recorder.event("resume", {**facts, "round": checkpoint.round})
         return checkpoint.state
 
     def _round(self, state: State) -> State:
         started, before = time.perf_counter(), replace(self._federation.traffic)
         self._federation.round += 1
-        self._recorder.loss = None
         after = self._scenario.algorithm.round(self._federation, state)
         row: dict[str, Any] = {"round": self._federation.round, "seconds": time.perf_counter() - started,
-                               **_added(before, self._federation.traffic)}
-        if self._recorder.loss is not None:
-            row["train.loss"] = self._recorder.loss
+                               **_added(before, self._federation.traffic), **self._recorder.taken_loss()}
         if self._config.stop.tolerance:
             row["update_norm"] = _distance(state, after)
         if self._federation.round % self._config.evaluation.every == 0:
@@ -166,6 +169,7 @@ class Run:
         now, metrics = self._situation, self._recorder.metrics
         final = {column: metrics.last(column) for column in metrics.columns if "." in column}
         return {"run": self._folder.name, "name": self._config.name, "config_hash": config_hash(self._config),
+                "data": self._config.data.name, "algorithm": self._config.algorithm["name"],
                 "seed": self._config.seed, "rounds": self._federation.round, "stopped": now.progress.reason,
                 "metric": now.progress.metric, "best_round": now.progress.best_round, "metrics": final,
                 "parties": len(self._federation), "seconds": now.seconds, "bytes_up": now.training.bytes_up,

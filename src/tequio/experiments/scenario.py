@@ -95,7 +95,7 @@ def _check_classes(population: Population, policy: str) -> tuple[str, ...]:
     message = (f"{len(lonely)} of {len(population)} parties have rows of one class only: party {listed}"
                f"{', ...' if len(lonely) > 5 else ''}")
     if policy == "error":
-        raise DataError(message, remedy="deal the rows another way ([data.partition]: fewer parties, less skew), or set "
+        raise DataError(message, remedy="deal the rows with less skew or to fewer parties ([data.partition]), or set "
                                         "data.one_class = 'allow' if this is what you want to study")
     return (message,)
 
@@ -107,6 +107,5 @@ def one_class_parties(population: Population) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     held = np.flatnonzero(partition.sizes)
     labels, starts = dataset.target[partition.rows], partition.offsets[:-1][held]
-    if not len(held):
-        raise DataError("no party has any rows", remedy="check data.partition")
-    return held[np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)]
+    alike: NDArray[np.bool_] = np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)
+    return held[alike]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 CONFIG, EVENTS, METRICS, PARTIES = "config.toml", "events.jsonl", "metrics.csv", "parties.csv"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
+BASELINES = "baselines"
 
 
 def new_folder(parent: str | Path, name: str, identity: str) -> Path:
@@ -52,10 +54,11 @@ def explained(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        full = cause.errno in (28, 122)  # no space left, quota exceeded
-        raise RunError(f"'{place}' cannot be written: {cause.strerror or cause}",
-                       remedy="free some space and go on with --resume; the last checkpoint is whole" if full else
-                       "check that the folder exists and may be written, or choose another output.folder") from cause
+        remedy = "check that the folder exists and may be written, or choose another output.folder"
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = (f"free some space, then go on from the last checkpoint, which is whole: tequio run --resume "
+                      f"{place.parent}")
+        raise RunError(f"'{place}' cannot be written: {cause.strerror or cause}", remedy=remedy) from cause
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -141,7 +144,8 @@ class Journal:
             return
         except BlockingIOError:
             os.close(self._descriptor)
-            raise RunError(f"another process is writing '{self._path.parent}'", remedy="wait for it or stop it") from None
+            raise RunError(f"another process is writing '{self._path.parent}'",
+                           remedy="wait for it or stop it") from None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import ConfigError
 from tequio.experiments.config import complete, config_hash, with_key
 from tequio.experiments.recording import ignore
-from tequio.experiments.results import Result
+from tequio.experiments.results import Result, is_finished
 from tequio.experiments.runner import run_config
-from tequio.experiments.store import SUMMARY, write_whole
+from tequio.experiments.store import write_whole
 from tequio.experiments.table import Table
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class SweepResult:
     table: Table
     results: list[Result]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The table and every run's summary: what `tequio run --json` prints."""
+        return {"sweep": str(self.folder), "table": self.table.rows, "runs": [one.to_dict() for one in self.results]}
+
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
 
@@ -82,11 +86,6 @@ def sweep_cells(given: Given, *, source: str = "config") -> list[SweepCell]:
     base = {key: value for key, value in given.items() if key != "sweep"}
     return [_cell(base, dict(zip(axes, values, strict=True)), seed, source)
             for values in product(*axes.values()) for seed in seeds]
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the run in this folder came to its end."""
-    return (folder / SUMMARY).is_file()
 
 
 def summary_table(cells: list[SweepCell], results: list[Result]) -> Table:

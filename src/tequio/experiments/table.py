@@ -44,7 +44,7 @@ class Table:
 
     def series(self, column: str, by: str = "round") -> tuple[list[float], list[float]]:
         """The filled cells of a column with their place on the axis `by`."""
-        pairs = [(float(row[by] or 0), float(row[column] or 0)) for row in self.rows  # type: ignore[arg-type]
+        pairs = [(float(row[by] or 0), float(row[column] or 0)) for row in self.rows
                  if row.get(column) is not None]
         return [place for place, _ in pairs], [value for _, value in pairs]
 
@@ -78,8 +78,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        body = "".join("<tr>" + "".join(f"<td>{escape(shown(row.get(column)))}</td>" for column in self.columns) + "</tr>"
-                       for row in self.rows)
+        rows = ("".join(f"<td>{escape(shown(row.get(column)))}</td>" for column in self.columns) for row in self.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Interval
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Share = Annotated[float, Interval(ge=0, lt=1)]
+Place = Literal["coordinator", "parties"]
 Count = Annotated[int, Ge(0)]
 
 
@@ -57,7 +58,7 @@ class Evaluation(Table):
     """How often the model is evaluated, where, and by how many parties (0: all)."""
 
     every: Annotated[int, Ge(1)] = 1
-    at: list[Literal["coordinator", "parties"]] = Field(default_factory=lambda: ["coordinator", "parties"])
+    at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
     parties: Count = 100
 
 

@@ -6,10 +6,12 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
@@ -19,7 +21,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no file '{path}'", remedy="check the path; `tequio show` gives example configs") from None
+        raise ConfigError(f"there is no file '{path}'", remedy="check the path") from None
     except IsADirectoryError:
         raise ConfigError(f"'{path}' is a folder", remedy="give the path of a .toml file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import MissingExtra
@@ -14,6 +13,7 @@ from tequio.experiments.config import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tequio.experiments.recording import Listener
     from tequio.experiments.tables import Config

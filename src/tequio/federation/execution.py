@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,21 @@ def execute(order: Order, population: Population, states: States) -> Outcome:
                    tuple(answer for answer in answers if isinstance(answer, Failure)))
 
 
-def _inputs(order: Order) -> Sequence[Payload]:
+@dataclass(frozen=True)
+class _Given:
+    """What a party received, and how many bytes that was."""
+
+    payload: Payload
+    bytes: int
+
+
+def _inputs(order: Order) -> Sequence[_Given]:
     if order.each is None:
-        return [order.payload] * len(order.parties)
-    return [{**order.payload, **extra} for extra in order.each]
+        return [_Given(order.payload, payloads.size(order.payload))] * len(order.parties)
+    return [_Given(whole, payloads.size(whole)) for whole in ({**order.payload, **extra} for extra in order.each)]
 
 
-def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload], settings: Any,
+def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[_Given], settings: Any,
                   stages: Sequence[Stage]) -> list[Reply | Failure]:
     """The vectorised form; empty if there is none here, or if it failed and each must run alone to find the culprit."""
     if task.many is None:
@@ -57,7 +66,7 @@ def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[Payload
     before = [dict(party.state) for party in parties]
     started = time.perf_counter()
     try:
-        contents = task.many(parties, inputs, settings)
+        contents = task.many(parties, [given.payload for given in inputs], settings)
     except Exception:
         for party, state in zip(parties, before, strict=True):
             party.state = state
@@ -76,11 +85,11 @@ def _unchanged(content: Payload) -> Payload:
     return content
 
 
-def _run_alone(task: Task, party: Party, given: Payload, settings: Any, stages: Sequence[Stage]) -> Reply | Failure:
-    return _answer(party, given, partial(task.run, party, given, settings), stages)
+def _run_alone(task: Task, party: Party, given: _Given, settings: Any, stages: Sequence[Stage]) -> Reply | Failure:
+    return _answer(party, given, partial(task.run, party, given.payload, settings), stages)
 
 
-def _answer(party: Party, given: Payload, work: Callable[[], Payload], stages: Sequence[Stage],
+def _answer(party: Party, given: _Given, work: Callable[[], Payload], stages: Sequence[Stage],
             seconds: float = 0.0) -> Reply | Failure:
     started = time.perf_counter()
     try:
@@ -88,7 +97,7 @@ def _answer(party: Party, given: Payload, work: Callable[[], Payload], stages: S
         for stage in stages:
             content = stage.send(party, content)
         up = payloads.size(content)
-        return Reply(party.index, content, payloads.size(given), up, seconds + time.perf_counter() - started)
+        return Reply(party.index, content, given.bytes, up, seconds + time.perf_counter() - started)
     except TequioError as cause:
         return Failure(party.index, cause.message, cause.remedy, traceback.format_exc())
     except Exception as cause:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A cohort is cut into chunks by this fixed rule and never by the number of workers, so that the vectorised form of a
 # task sees the same company on every engine. `tequio bench` measured the size.
-CHUNK = 8
+CHUNK = 16
 
 
 @dataclass(frozen=True)
@@ -184,16 +184,19 @@ class Federation:
             self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
                                     "trace": failure.trace})
             if self.rules.on_failure == "stop":
-                error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
-                                   party=name, round=self.round, task=task.name, cause=failure.cause,
-                                   remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go "
-                                                            "on without parties that fail")
-                error.add_note(failure.trace)
-                raise error
+                raise self._error(name, task, failure)
         if len(replies) < self.rules.quorum * len(asked):
             raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
                               f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
                               f"quorum is {self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
+
+    def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
+        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
+                           party=name, round=self.round, task=task.name, cause=failure.cause,
+                           remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go on "
+                                                    "without parties that fail")
+        error.add_note(failure.trace)
+        return error
 
 
 def cut(parties: NDArray[np.int64]) -> list[NDArray[np.int64]]:

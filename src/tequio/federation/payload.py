@@ -27,8 +27,8 @@ MAXIMUM_DEPTH = 16
 _HEADER = struct.Struct("<4sI")
 _ARRAY_KEY = "\x00array"
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
-_DTYPES = {"bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
-           "float64"}
+_DTYPES = {np.dtype(name) for name in ("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+                                       "float16", "float32", "float64")}
 
 
 def check(payload: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
     if type(value) in _PLAIN:
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype.name not in _DTYPES:
+        if value.dtype not in _DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
                                remedy="send numbers, not objects")
         # Numbered, because two paths may read alike: a name can hold a slash.
@@ -135,7 +135,7 @@ def _load_tensors(data: memoryview) -> dict[str, Any]:
         arrays = dict(load(bytes(data)))
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
-    if any(array.dtype.name not in _DTYPES for array in arrays.values()):
+    if any(array.dtype not in _DTYPES for array in arrays.values()):
         raise PayloadError("a payload carries an array of a type that may not cross")
     return arrays
 

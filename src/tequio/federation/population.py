@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
 from tequio.errors import DataError
 from tequio.federation.rng import stream
@@ -90,6 +91,16 @@ class Population:
         if not self.split.validation and not self.split.test:
             nothing = mine.take(np.empty(0, dtype=np.int64))
             return PartyData(mine, nothing, nothing)
-        labels = mine.target if self.split.stratify and mine.schema.target.kind == "classes" else None
-        parts = split_rows(len(mine), self.split, stream(self.seed, "split", party=party), labels)
+        if self.partition.columns is not None:
+            parts = self._split_by_row(self.partition.party_rows(party))
+        else:
+            labels = strata(mine).codes if self.split.stratify and mine.schema.target.kind != "none" else None
+            parts = split_rows(len(mine), self.split, stream(self.seed, "split", party=party), labels)
         return PartyData(*(mine.take(rows) for rows in parts))
+
+    def _split_by_row(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
+        """Parties that hold different columns of one row put it into the same part."""
+        luck = stream(self.seed, "split").random(len(self.dataset))[rows]
+        test = luck < self.split.test
+        validation = ~test & (luck < self.split.test + self.split.validation)
+        return tuple(np.flatnonzero(part) for part in (~test & ~validation, validation, test))

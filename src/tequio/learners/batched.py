@@ -75,7 +75,8 @@ def _rounded_up(rows: int) -> int:
 def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining, rate: float,
                    batch: int) -> list[Trained]:
     steps = [sum(steps_of_epochs(len(job.data), how)) for job in jobs]
-    slots = max(len(jobs), _fewest_slots(stack, batch))
+    fewest = _fewest_slots(stack, batch)
+    slots = max(len(jobs), fewest)
     layers = layers_of(stack, slots, batch)
     load_models(stack, layers, jobs)
     forget(layers, how)
@@ -87,7 +88,7 @@ def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: 
     done = 0
     for end in sorted(set(steps)):
         active, remaining = sum(count >= end for count in steps), sum(count > end for count in steps)
-        _train_stretch(stack, kind, itinerary, descent, losses, range(done, end), max(active, _fewest_slots(stack, batch)))
+        _train_stretch(stack, kind, itinerary, descent, losses, range(done, end), max(active, fewest))
         models[remaining:active] = collect(stack, layers, remaining, active)
         done = end
     _check_finite(losses, jobs)

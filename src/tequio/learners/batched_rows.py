@@ -94,14 +94,14 @@ def _read(itinerary: Itinerary, numbers: NDArray[np.int64], out: NDArray[Any], k
         itinerary.whole.read(flat_numbers, flat)
         targets = target_array(kind, itinerary.whole.target[flat_numbers])
         return targets.reshape(*numbers.shape, *targets.shape[1:])
-    targets = []
+    each = []
     for slot in range(numbers.shape[1]):
         # A slot without a job only keeps another company; it may read anybody's rows.
         data = itinerary.datasets[min(slot, len(itinerary.datasets) - 1)]
         for step in range(len(numbers)):
             data.read(numbers[step, slot], out[step, slot])
-        targets.append(target_array(kind, data.take(numbers[:, slot].reshape(-1)).target))
-    stacked = np.stack(targets).reshape(numbers.shape[1], len(numbers), numbers.shape[2], *targets[0].shape[1:])
+        each.append(target_array(kind, data.take(numbers[:, slot].reshape(-1)).target))
+    stacked = np.stack(each).reshape(numbers.shape[1], len(numbers), numbers.shape[2], *each[0].shape[1:])
     return np.ascontiguousarray(stacked.swapaxes(0, 1))
 
 

@@ -1,7 +1,7 @@
 """Optimizer steps of many parties at once, taken from layer inputs and deltas.
 
-A gradient is always a batched product left @ right. So plain SGD adds one product straight into the weights and momentum
-one into the velocity: neither forms a gradient first.
+A gradient is always a batched product left @ right. So plain SGD adds one product straight into the weights, and
+momentum one into the velocity: neither forms a gradient first.
 """
 
 from __future__ import annotations
@@ -65,15 +65,17 @@ def parts_of(layers: list[Layer]) -> list[Part]:
     ones = _ones(layers[0])
     parts = []
     for index, layer in enumerate(layers):
-        below = layers[index - 1].outputs if index else None
-        is_last = index == len(layers) - 1
-        if is_last:
-            values, left, right = layer.weight.turned, layer.deltas.turned, below and below.straight
-        else:
-            values, left, right = layer.weight.straight, below and below.turned, layer.deltas.straight
-        parts.append(Part(f"weight{index}", values, layer.weight.flat, left, right))
+        parts.append(_weight_part(layers, index))
         parts.append(Part(f"bias{index}", layer.bias.straight, layer.bias.flat, ones, layer.deltas.straight))
     return parts
+
+
+def _weight_part(layers: list[Layer], index: int) -> Part:
+    layer, below = layers[index], layers[index - 1].outputs if index else None
+    name, flat = f"weight{index}", layer.weight.flat
+    if index == len(layers) - 1:
+        return Part(name, layer.weight.turned, flat, layer.deltas.turned, below.straight if below else None)
+    return Part(name, layer.weight.straight, flat, below.turned if below else None, layer.deltas.straight)
 
 
 def _ones(layer: Layer) -> Tensor:

@@ -55,4 +55,4 @@ def diverged(data: Dataset, step: int) -> TequioError:
 
 def mean_of_last_epoch(row_losses: NDArray[Any]) -> float:
     """Mean loss of the rows seen in the last epoch; not a number where nothing was trained."""
-    return float(row_losses.mean(dtype=np.float64)) if row_losses.size else float("nan")
+    return float(row_losses.sum(dtype=np.float64)) / row_losses.size if row_losses.size else float("nan")

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from tequio.learners.learner import LocalTraining
@@ -22,8 +20,8 @@ class Optimizer:
 
     how: LocalTraining
     rate: float
-    offsets: Sequence[Tensor] | None = None
-    anchors: Sequence[Tensor] | None = None
+    offsets: list[Tensor] | None = None
+    anchors: list[Tensor] | None = None
     pull: float = 0.0
     steps: int = 0
     memory: list[list[Tensor]] = field(default_factory=list)
@@ -36,7 +34,8 @@ class Optimizer:
         gradients = self._corrected(weights, clipped(gradients, self.how.clip_norm))
         if self.how.optimizer == "adam":
             self.memory = self.memory or [[torch.zeros_like(weight) for weight in weights] for _ in range(2)]
-            adam_step(weights, _laid_out_like(weights, gradients), *self.memory, step=self.steps, rate=self.rate)
+            first, second = self.memory
+            adam_step(weights, _laid_out_like(weights, gradients), first, second, self.steps, self.rate)
         else:
             torch._foreach_add_(weights, self._velocity(gradients), alpha=-self.rate)
 

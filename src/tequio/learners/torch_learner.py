@@ -92,7 +92,8 @@ class TorchLearner(ABC):
         if ready.stack is None:
             return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
                                correction=job.correction) for job in jobs]
-        return train_stacks(ready.stack, ready.kind, jobs, how, learning_rate or how.learning_rate)
+        rate = how.learning_rate if learning_rate is None else learning_rate
+        return train_stacks(ready.stack, ready.kind, jobs, how, rate)
 
     def _ready(self, schema: Schema) -> TorchModel:
         require_torch(f"the learner '{type(self).__name__}'")

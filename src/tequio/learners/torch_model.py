@@ -115,8 +115,8 @@ def check_model(model: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
             raise DataError(f"the model has no parameter '{name}', which the learner needs",
                             remedy=nearest(name, model))
         if model[name].shape != shape:
-            raise DataError(f"the model's parameter '{name}' has shape {model[name].shape}, and the learner needs {shape}",
-                            remedy="train with the learner and the schema that the model was made with")
+            raise DataError(f"the model's parameter '{name}' has shape {model[name].shape}, and the learner needs "
+                            f"{shape}", remedy="train with the learner and the schema that the model was made with")
 
 
 def _prepare(builder: Builder, schema: Schema) -> TorchModel:
@@ -137,7 +137,9 @@ def _prepare(builder: Builder, schema: Schema) -> TorchModel:
 def _lay_out_for_convolutions(module: nn.Module) -> None:
     import torch
 
-    module.to(memory_format=torch.channels_last)
+    for parameter in module.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 def _count_outputs(module: nn.Module, schema: Schema, device: str) -> int:

@@ -47,7 +47,8 @@ def seeded(seed: int, device: str) -> Iterator[None]:
     """Let torch draw from that seed, and leave its generators as they were."""
     import torch
 
-    with torch.random.fork_rng(devices=[] if device == "cpu" else None, device_type="cuda" if device == "cpu" else device):
+    others: dict[str, Any] = {"devices": []} if device == "cpu" else {"device_type": device}
+    with torch.random.fork_rng(**others):
         torch.manual_seed(seed)
         yield
 

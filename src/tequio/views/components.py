@@ -63,8 +63,8 @@ def describe(entry: Entry) -> dict[str, Any]:
     """Everything `tequio show` says, as plain data."""
     listed = [{"name": one.name, "type": one.type, "required": one.required, "meaning": one.meaning,
                "default": None if one.required else _plain(one.default)} for one in parameters(entry.component)]
-    return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "about": about(entry.component.__doc__ or ""),
-            "paper": entry.paper, "parameters": listed, "example": example(entry)}
+    return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "paper": entry.paper,
+            "about": about(entry.component.__doc__ or ""), "parameters": listed, "example": example(entry)}
 
 
 def example(entry: Entry) -> str:
@@ -99,8 +99,8 @@ def type_text(hint: Any) -> str:
 
 
 def _bound(constraint: Any) -> str:
-    found = [f"{sign} {value}" for name, sign in _BOUNDS.items() if (value := getattr(constraint, name, None)) is not None]
-    return " and ".join(found)
+    limits = {sign: getattr(constraint, name, None) for name, sign in _BOUNDS.items()}
+    return " and ".join(f"{sign} {limit}" for sign, limit in limits.items() if limit is not None)
 
 
 def _default(field: Field[Any]) -> Any:

@@ -38,9 +38,13 @@ _BARS = "#a8adb5"
 
 @dataclass(frozen=True, eq=False)
 class Heatmap:
-    """Counts of rows, (parties, classes), with names; of `of_parties` parties only those here are shown."""
+    """Counts of rows, (parties, classes), with names; of `of_parties` parties only those here are shown.
+
+    `sizes` are the parties' rows, which multi-label counts add up to more than.
+    """
 
     counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     parties: tuple[str, ...]
     classes: tuple[str, ...]
     of_parties: int
@@ -53,7 +57,8 @@ def heatmap_of(dataset: Dataset, partition: Partition, *, most: int = FIGURE_PAR
     counts, classes = label_counts(dataset, partition)
     shown = np.linspace(0, len(partition) - 1, min(most, len(partition))).round().astype(np.int64)
     target = {"classes": "class", "multilabel": "label", "none": ""}.get(dataset.schema.target.kind)
-    return Heatmap(counts[shown], tuple(partition.name(int(party)) for party in shown), classes, len(partition),
+    names = tuple(partition.name(int(party)) for party in shown)
+    return Heatmap(counts[shown], partition.sizes[shown], names, classes, len(partition),
                    dataset.schema.target.name if target is None else target, title or f"{dataset.name}: who holds what")
 
 
@@ -69,8 +74,8 @@ def heatmap_table(heatmap: Heatmap, *, width: int = 100) -> Table:
         table.add_column(f" {_short(name, 10)}", justify="right", min_width=5)
     table.add_column(" rows", justify="right", style="bold")
     largest = int(counts.max(initial=0))
-    for party, mine in zip(heatmap.parties, counts, strict=True):
-        table.add_row(f"{_short(party, 18)} ", *[_shaded(int(count), largest) for count in mine], f" {mine.sum():,}")
+    for party, mine, rows in zip(heatmap.parties, counts, heatmap.sizes, strict=True):
+        table.add_row(f"{_short(party, 18)} ", *[_shaded(int(count), largest) for count in mine], f" {rows:,}")
     return table
 
 
@@ -181,7 +186,7 @@ def _write_counts(cells: Axes, heatmap: Heatmap, norm: Any) -> None:
 
 def _draw_totals(above: Axes, right: Axes, heatmap: Heatmap) -> None:
     parties, classes = heatmap.counts.shape
-    above.bar(np.arange(parties), heatmap.counts.sum(axis=1), width=0.86 if parties <= 60 else 1.0, color=_BARS)
+    above.bar(np.arange(parties), heatmap.sizes, width=0.86 if parties <= 60 else 1.0, color=_BARS)
     right.barh(np.arange(classes), heatmap.counts.sum(axis=0), height=0.86, color=_BARS)
     above.set_ylabel("rows", fontsize=8)
     right.set_xlabel("rows", fontsize=8)

@@ -77,7 +77,7 @@ def _dress(axes: Axes, result: Result, column: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     summary = result.summary
-    axes.set_title(f"{summary['name']}: {result.config.data.name}, {summary['parties']:,} parties", loc="left",
+    axes.set_title(f"{summary['name']}: {summary['data']}, {summary['parties']:,} parties", loc="left",
                    fontsize=12, fontweight="bold", color=_INK, pad=12)
     axes.set_xlabel("round", color=_INK)
     axes.set_ylabel(column.replace(".", " ").replace("_", " "), color=_INK)
@@ -97,5 +97,5 @@ def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as cause:
-        raise ConfigError(f"the plot cannot be saved as '{path}': {cause}", remedy="give a .png, .svg or .pdf file in a "
-                          "folder that may be written") from cause
+        raise ConfigError(f"the plot cannot be saved as '{path}': {cause}",
+                          remedy="give a .png, .svg or .pdf file in a folder that may be written") from cause

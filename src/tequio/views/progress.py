@@ -60,16 +60,19 @@ class _Bars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task: TaskID | None = None
+        self._metric = ""
         self._started, self._before, self._total = 0.0, 0, 0
 
     def hear(self, kind: str, facts: dict[str, Any]) -> None:
         if kind in ("start", "resume"):
             self._started, self._before, self._total = time.monotonic(), facts.get("round", 0), facts["rounds"]
+            self._metric = ""
             self._task = self._progress.add_task(facts["name"], total=self._total, completed=self._before, metric="",
                                                  clock="")
         elif kind == "round" and self._task is not None:
-            told = {"metric": text} if (text := headline(facts)) else {}
-            self._progress.update(self._task, completed=facts["round"], clock=self._clock(facts["round"]), **told)
+            self._metric = headline(facts) or self._metric
+            self._progress.update(self._task, completed=facts["round"], clock=self._clock(facts["round"]),
+                                  metric=self._metric)
         elif kind == "stop" and self._task is not None:
             self._progress.update(self._task, total=facts["round"], clock=f"took {in_time(self._elapsed())}")
         elif kind in _MESSAGES:

@@ -10,7 +10,6 @@ from tequio.experiments.recording import ignore
 from tequio.experiments.studies.answers import higher_is_better
 from tequio.experiments.table import shown as as_text
 from tequio.views.progress import headline, shown
-from tequio.views.tables import plus_minus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +42,10 @@ def study_table(title: str, rows: list[Row]) -> Table:
 
 def ours(row: Row) -> str:
     """'0.9871 ± 0.0006 (n = 5)'; one seed has no spread, and a cell without runs no number."""
-    return "" if row.ours is None else f"{plus_minus(row.ours, row.sd)} (n = {row.seeds})"
+    if row.ours is None:
+        return ""
+    spread = "" if row.sd is None else f" ± {as_text(row.sd)}"
+    return f"{as_text(row.ours)}{spread} (n = {row.seeds})"
 
 
 def disagreements(rows: list[Row]) -> list[str]:
@@ -68,7 +70,14 @@ def cells_progress() -> Iterator[Listener]:
             yield listen
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (BarColumn(bar_width=28), MofNCompleteColumn(), TextColumn("runs  [cyan]{task.description}"),
                TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
@@ -105,5 +114,5 @@ def _table(title: str, *columns: str) -> Table:
                   header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in ("published", "ours", "finished") else "left",
-                         no_wrap=column in ("study", "published", "ours", "finished"))
+                         no_wrap=column in ("study", "published", "ours", "verdict", "finished"))
     return table

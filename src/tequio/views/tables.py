@@ -22,7 +22,7 @@ STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": 
 
 def runs_of(result: Result) -> dict[str, Result]:
     """The run and its baselines under the names they are shown by."""
-    return {result.config.algorithm["name"]: result, **result.baselines}
+    return {result.summary["algorithm"]: result, **result.baselines}
 
 
 def headline_metric(result: Result) -> str:
@@ -54,8 +54,8 @@ def sweep_table(swept: SweepResult) -> RichTable:
     from rich.table import Table
 
     metric = headline_metric(swept.results[0])
-    names = [name for name in (f"test.{metric}", "test.loss", f"parties.{metric}.mean", f"parties.{metric}.worst_decile",
-                               f"validation.{metric}") if name in swept.table.columns]
+    wanted = (f"test.{metric}", "test.loss", f"parties.{metric}.mean", f"parties.{metric}.worst_decile")
+    names = [name for name in wanted if name in swept.table.columns]
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
     table = Table(box=_box(), title=f"{swept.folder.name}: mean ± sd over seeds", title_justify="left",
                   title_style="bold", header_style="bold", pad_edge=False)

@@ -94,4 +94,5 @@ def test_a_round_in_which_all_drop_out_changes_nothing() -> None:
     federation.rules = Rules(dropout=1.0, quorum=0.0)
     after = toy.one_more(algorithm, federation, state)
     assert own_models(federation) == models
+    assert algorithm.score(federation, after, toy.dataset([1.0], [0.0])) is None
     assert after.memory["trained"].tolist() == [0, 1]

@@ -60,14 +60,15 @@ class Alone(Algorithm):
         tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
         return dict(sorted(tallies.items()))
 
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally:
+    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The mean over some parties' models, the same ones in every round, as the sum of their tallies."""
         trained = state.memory["trained"]
         if not len(trained):
             return self.learner.evaluate(state.model, rows)
         drawn = stream(federation.seed, "scored parties").permutation(trained)[:self.scored_parties]
         replies = federation.ask(drawn, hand_over_own)
-        return merge(self.learner.evaluate(reply.payload["model"], rows) for reply in replies)
+        tallies = [self.learner.evaluate(reply.payload["model"], rows) for reply in replies]
+        return merge(tallies) if tallies else None
 
 
 def train_alone(federation: Federation, algorithm: Algorithm, state: State,

@@ -21,6 +21,7 @@ from tequio.data.catalogue.pictures import (
 )
 from tequio.data.catalogue.recipes import CIFAR10_MEMBERS
 from tequio.data.decoded import decoded
+from tequio.data.fetch import find
 from tequio.errors import MissingExtra
 from tequio.registry import register
 
@@ -176,7 +177,7 @@ class Cifar10:
     """Ten kinds of things and animals, 32 x 32 colour pixels.
 
     Parameters:
-        full: all 50 000 + 10 000 images (downloaded, 139 MB) instead of the first 10 000 + 2 000
+        full: all 50 000 + 10 000 images (a download of 139 MB) instead of the first 10 000 + 2 000
         normalise: subtract each channel's training mean and divide by its standard deviation
         flatten: rows of 3072 pixels instead of 3 x 32 x 32 images
     """
@@ -214,8 +215,12 @@ def _usps_part(part: str) -> Pictures:
 
 
 def _cifar10_subset(part: str, rows: int) -> Pictures:
-    labels = read_arrays("cifar10/labels.npz")
-    return Pictures(read_sheet(f"cifar10/{part}{rows}_32x32.webp", 32), labels[f"y_{part}"])
+    """The first rows of a part: from the small sheet where it is at hand, from the whole set otherwise."""
+    sheet = f"cifar10/{part}{rows}_32x32.webp"
+    if find(FILES[sheet]) is None:
+        whole = _cifar10_full(part)
+        return Pictures(whole.images[:rows], whole.classes[:rows])
+    return Pictures(read_sheet(sheet, 32), read_arrays("cifar10/labels.npz")[f"y_{part}"])
 
 
 def _cifar10_full(part: str) -> Pictures:

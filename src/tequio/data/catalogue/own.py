@@ -31,7 +31,7 @@ class Csv:
         group: column that says whose row it is, for natural partitions
         missing: error, drop, median (numbers; most frequent category) or category ('?' is a category)
         categorical: columns of numbers that are really codes of categories
-        schema: path of a schema file that the table has to follow
+        schema_path: a schema file that the table has to follow
         test_path: a second file of the same columns with the test rows
     """
 
@@ -43,7 +43,7 @@ class Csv:
     group: str | None = None
     missing: Literal["error", "drop", "median", "category"] = "error"
     categorical: list[str] | None = None
-    schema: str | None = None
+    schema_path: str | None = None
     test_path: str | None = None
 
     def load(self) -> Loaded:
@@ -64,7 +64,7 @@ class Parquet:
         group: column that says whose row it is, for natural partitions
         missing: error, drop, median (numbers; most frequent category) or category ('?' is a category)
         categorical: columns of numbers that are really codes of categories
-        schema: path of a schema file that the table has to follow
+        schema_path: a schema file that the table has to follow
         test_path: a second file of the same columns with the test rows
     """
 
@@ -76,7 +76,7 @@ class Parquet:
     group: str | None = None
     missing: Literal["error", "drop", "median", "category"] = "error"
     categorical: list[str] | None = None
-    schema: str | None = None
+    schema_path: str | None = None
     test_path: str | None = None
 
     def load(self) -> Loaded:
@@ -125,7 +125,7 @@ class Synthetic:
 
 def _load_files(files: Csv | Parquet) -> Loaded:
     train = read(files.path, target=files.target, target_kind=files.target_kind, id=files.id, group=files.group,
-                 missing=files.missing, categorical=files.categorical, schema=files.schema)
+                 missing=files.missing, categorical=files.categorical, schema=files.schema_path)
     if files.test_path is None:
         return Loaded(train)
     return Loaded(train, read(files.test_path, target=files.target, target_kind=files.target_kind, id=files.id,

@@ -52,9 +52,14 @@ def prepare(steps: Sequence[Preparation], fit_on: Sequence[Dataset], datasets: S
     fit_on, prepared = list(fit_on), list(datasets)
     for step in steps:
         statistics = fit_together(step, fit_on)
-        fit_on = [step.apply(part, statistics) for part in fit_on]
-        prepared = [step.apply(dataset, statistics) for dataset in prepared]
+        # the training rows are usually in both lists; they are prepared once
+        done = {key: step.apply(dataset, statistics) for key, dataset in _distinct([*fit_on, *prepared]).items()}
+        fit_on, prepared = [done[id(part)] for part in fit_on], [done[id(dataset)] for dataset in prepared]
     return prepared
+
+
+def _distinct(datasets: Sequence[Dataset]) -> dict[int, Dataset]:
+    return {id(dataset): dataset for dataset in datasets}
 
 
 def _step(item: dict[str, Any]) -> Preparation:

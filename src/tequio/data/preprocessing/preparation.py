@@ -44,7 +44,7 @@ def numeric_columns(schema: Schema) -> NDArray[np.int64]:
 def flat_features(dataset: Dataset) -> Any:
     """The features as a (rows, columns) matrix, whatever the shape of a row."""
     features = dataset.features
-    return features if dataset.is_sparse else features.reshape(len(features), -1)
+    return features if dataset.is_sparse else features.reshape(len(features), len(dataset.schema.features))
 
 
 def with_features(dataset: Dataset, schema: Schema, features: Any) -> Dataset:

@@ -16,7 +16,7 @@ from tequio.data.preprocessing.preparation import (
     stacked,
     with_features,
 )
-from tequio.data.preprocessing.sums import add_pairs, column_square_sums, column_sums, moments
+from tequio.data.preprocessing.sums import add_sums, column_square_sums, column_sums, moments
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Standardise:
     def merge(self, parts: Sequence[Statistics]) -> Statistics:
         """The statistics of the pooled rows, to the last bit."""
         count = int(stacked(parts, "count").sum())
-        return _standard(count, add_pairs(stacked(parts, "sums")), add_pairs(stacked(parts, "squares")))
+        return _standard(count, add_sums(stacked(parts, "sums")), add_sums(stacked(parts, "squares")))
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """Subtract the mean (unless sparse) and divide by the scale."""

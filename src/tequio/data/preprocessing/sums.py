@@ -1,8 +1,8 @@
 """Sums that do not depend on who holds which rows.
 
 A sum of floats depends on its order, so parties' sums would not add up to the sum over the pooled rows. Here a column's
-sum is kept as two floats (high + low) with some 100 good bits, so that both give the same mean and variance, to the
-last bit, and a variance taken from sums of squares does not lose its digits.
+sum is kept as four floats that add up to it with some 200 good bits, so that both give the same mean and variance, to
+the last bit, and a variance taken from sums of squares does not lose its digits.
 """
 
 from __future__ import annotations
@@ -19,53 +19,59 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Pairs = NDArray[np.float64]
-    """(2, columns): high and low part of each column's sum."""
+    Sums = NDArray[np.float64]
+    """(4, columns): floats that add up to each column's sum, the largest first."""
+    Split = Callable[[NDArray[np.float64]], list[NDArray[np.float64]]]
 
 _BLOCK_VALUES = 1 << 20
-_PASSES = 4
+_PASSES = 6
+_PARTS = 4
 _SPLITTER = float(2**27 + 1)
 
 
-def column_sums(values: Any) -> Pairs:
+def column_sums(values: Any) -> Sums:
     """The sum of each column of a dense or CSR matrix."""
-    return _by_block(values, lambda block: [block])
+    return _sums(values, lambda block: [block])
 
 
-def column_square_sums(values: Any) -> Pairs:
+def column_square_sums(values: Any) -> Sums:
     """The sum of squares of each column."""
-    return _by_block(values, _square_parts)
+    return _sums(values, _square_parts)
 
 
-def add_pairs(parts: NDArray[np.float64]) -> Pairs:
-    """The sum of several parties' sums, given as (parties, 2, columns)."""
-    return _pairs(list(parts.reshape(-1, parts.shape[-1])))
+def add_sums(parts: NDArray[np.float64]) -> Sums:
+    """The sum of several parties' sums, given as (parties, 4, columns)."""
+    return _parts_of([row for party in parts for row in party])
 
 
-def moments(count: int, sums: Pairs, squares: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def moments(count: int, sums: Sums, squares: Sums) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and (population) standard deviation of each column, worked out in exact fractions."""
     means, deviations = np.zeros(sums.shape[1]), np.zeros(sums.shape[1])
     for column in range(sums.shape[1]) if count else ():
-        mean = (Fraction(sums[0, column]) + Fraction(sums[1, column])) / count
-        square = (Fraction(squares[0, column]) + Fraction(squares[1, column])) / count
+        mean, square = (sum(map(Fraction, parts[:, column])) / count for parts in (sums, squares))
         means[column], deviations[column] = mean, sqrt(max(square - mean * mean, Fraction(0)))
     return means, deviations
 
 
-def _by_block(values: Any, parts: Callable[[NDArray[np.float64]], list[NDArray[np.float64]]]) -> Pairs:
-    if not values.shape[0] or not values.shape[1]:
-        return np.zeros((2, values.shape[1]))
-    blocks = [_pairs([row for part in parts(block) for row in _extracted(part)]) for block in _blocks(values)]
-    return np.concatenate(blocks, axis=1)
+def _sums(values: Any, split: Split) -> Sums:
+    if not (values.nnz if sparse.issparse(values) else values.size):
+        return np.zeros((_PARTS, values.shape[1]))
+    if sparse.issparse(values):
+        terms = (term for part in split(values.data.astype(np.float64)) for term in _leading_bits(part))
+        return _parts_of([_sums_by_place(values.indices, term, values.shape[1]) for term in terms])
+    blocks = [[term.sum(axis=0) for part in split(block) for term in _leading_bits(part)] for block in _blocks(values)]
+    return np.concatenate([_parts_of(rows) for rows in blocks], axis=1)
 
 
-def _blocks(values: Any) -> Iterator[NDArray[np.float64]]:
-    """Some columns at a time as dense float64, to keep memory small."""
-    step = max(_BLOCK_VALUES // values.shape[0], 1)
-    by_column = values.tocsc() if sparse.issparse(values) else values
+def _sums_by_place(places: NDArray[Any], terms: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(places, weights=terms, minlength=columns), dtype=np.float64)
+
+
+def _blocks(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    """Some columns at a time as float64, to keep memory small."""
+    step = max(_BLOCK_VALUES // len(values), 1)
     for start in range(0, values.shape[1], step):
-        block = by_column[:, start:start + step]
-        yield np.asarray(block.toarray() if sparse.issparse(block) else block, dtype=np.float64)
+        yield values[:, start:start + step].astype(np.float64)
 
 
 def _square_parts(block: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -80,23 +86,27 @@ def _square_parts(block: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     return [high * high, 2 * high * low, low * low]
 
 
-def _extracted(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Column sums free of rounding: each pass takes the leading bits that all rows have in common a place for."""
+def _leading_bits(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Arrays that add up to the values, each of so few bits that a sum down its columns is not rounded."""
     room = 2.0 ** np.ceil(np.log2(len(values) + 2))
     for _ in range(_PASSES):
-        largest = np.abs(values).max(axis=0)
-        if not largest.any():
-            return
-        anchor = room * 2.0 ** np.frexp(largest)[1]
+        anchor = room * 2.0 ** np.frexp(np.abs(values).max(axis=0))[1]
         leading = (values + anchor) - anchor
-        yield leading.sum(axis=0)
+        yield leading
         values = values - leading
+        if not values.any():
+            return
 
 
-def _pairs(rows: list[NDArray[np.float64]]) -> Pairs:
-    columns = np.stack(rows, axis=1).tolist() if rows else []
-    if not columns:
-        return np.zeros((2, 0))
-    high = [fsum(column) for column in columns]
-    low = [fsum([*column, -total]) for column, total in zip(columns, high, strict=True)]
-    return np.array([high, low])
+def _parts_of(rows: list[NDArray[np.float64]]) -> Sums:
+    """The sum of the rows in each column, as floats of which each is what the ones before it leave over, rounded."""
+    columns: list[list[float]] = np.stack(rows, axis=1).tolist()
+    parts = np.zeros((_PARTS, len(columns)))
+    for column, terms in enumerate(columns):
+        for part in range(_PARTS):
+            total = fsum(terms)
+            if total == 0:
+                break
+            parts[part, column] = total
+            terms.append(-total)
+    return parts

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tequio.experiments.results import Result
     from tequio.experiments.studies.description import Cell
     from tequio.experiments.studies.plans import Plan
-    from tequio.experiments.studies.running import Problems, Store
+    from tequio.experiments.studies.running import Store
 
 Verdict = Literal["reached", "below", "no published number", "not comparable", "not run"]
 

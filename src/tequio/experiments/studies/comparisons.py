@@ -40,8 +40,8 @@ def centroids_of(result: Result) -> NDArray[Any]:
 
 def training_inertia(run: Result) -> float:
     """Mean squared distance of all parties' rows to their centroids."""
-    rows = _rows(run)
-    return inertia(centroids_of(run), rows) / len(rows)
+    centroids, rows = centroids_of(run), _rows(run)
+    return inertia(centroids, rows) / len(rows)
 
 
 def largest_centroid_distance(run: Result, other: Result) -> float:

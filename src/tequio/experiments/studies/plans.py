@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from tequio.errors import ConfigError
 from tequio.experiments.config import complete, config_hash, copied
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Given:
     result = copied(below)
     for key, value in above.items():
         old = result.get(key)
-        both = isinstance(old, Mapping | str) and isinstance(value, Mapping | str)
-        if both and (isinstance(old, Mapping) or isinstance(value, Mapping)):
+        if isinstance(old, Mapping) or (isinstance(old, str) and isinstance(value, Mapping)):
             result[key] = merged(_for_name(_as_table(old), _as_table(value)), _as_table(value))
         else:
             result[key] = copied(value) if isinstance(value, Mapping) else value
@@ -90,8 +90,13 @@ def _planned(run: str, config: Config) -> PlannedRun:
     return PlannedRun(run, config.seed, config, config_hash(config))
 
 
-def _as_table(value: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    return {"name": value} if isinstance(value, str) else value
+def _as_table(value: Any) -> Mapping[str, Any]:
+    """`learner = "mlp"` is short for `learner = {name = "mlp"}`."""
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"a study puts {value!r} in the place of a table", remedy="give a table, or a name")
+    return value
 
 
 def _for_name(old: Mapping[str, Any], new: Mapping[str, Any]) -> Given:

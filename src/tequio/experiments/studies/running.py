@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tequio.errors import TequioError
@@ -14,6 +13,8 @@ from tequio.experiments.runner import run_config
 from tequio.experiments.store import SUMMARY, explained
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tequio.experiments.recording import Listener
     from tequio.experiments.studies.plans import Plan, PlannedRun
 
@@ -22,7 +23,7 @@ _SHORT = 8
 
 @dataclass(frozen=True)
 class Store:
-    """Where the runs of a study lie: one folder each, whose name ends in its seed and the start of its config's hash."""
+    """Where the runs of a study lie: one folder each, its name ending in seed and start of the config's hash."""
 
     folder: Path
 

@@ -1,0 +1,1 @@
+"""Decision trees as plain data: arrays that print, draw, travel and explain themselves."""

@@ -1,0 +1,135 @@
+"""`tequio reproduce`: the list, the table, JSON, pieces, Ctrl-C and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tequio.cli.main import call
+from tequio.experiments.studies import running
+
+TOY = Path(__file__).parents[1] / "experiments" / "toy_studies" / "flowers" / "study.toml"
+
+
+def write_study(folder, change=("", "")):
+    (folder / "flowers").mkdir(parents=True, exist_ok=True)
+    (folder / "flowers" / "study.toml").write_text(TOY.read_text().replace(*change))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEQUIO_STUDIES", str(write_study(tmp_path / "studies")))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def tequio(capsys):
+    """Run a command line; exit code, stdout, stderr."""
+    def run(*words):
+        code = call(["reproduce", *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def rows_of(text):
+    return {row["cell"]: row for row in json.loads(text)["rows"]}
+
+
+def test_without_a_study_the_studies_are_listed_with_how_much_is_finished(tequio):
+    assert json.loads(tequio("--json")[1]) == {"studies": [
+        {"study": "flowers", "title": "Flowers", "source": "an invented table", "cells": 3, "finished": 0}]}
+    tequio("flowers", "--workers", "1", "--seeds", "1")
+    assert json.loads(tequio("--json")[1])["studies"][0]["finished"] == 0
+    tequio("flowers", "--workers", "1", "--cells", "one party*")
+    assert json.loads(tequio("--json")[1])["studies"][0]["finished"] == 1
+    assert "1 of 3 cells" in tequio()[1]
+
+
+def test_the_table_has_published_ours_and_verdict_and_a_line_on_what_disagrees(tequio):
+    code, out, _ = tequio("flowers", "--workers", "1")
+    assert code == 0
+    header = next(line for line in out.splitlines() if "published" in line)
+    assert header.split() == ["cell", "published", "ours", "verdict"]
+    assert any(" ± " in line and "(n = 2)" in line and line.rstrip().endswith("reached") for line in out.splitlines())
+    [disagreement] = [line for line in out.splitlines() if line.startswith("Disagrees: all parties: loss: ")]
+    assert "over the published 0.0001 (tolerance 0); too good to be true" in disagreement
+    assert "Three kinds of iris." in out
+
+
+def test_json_is_one_document_with_the_rows(tequio):
+    code, out, _ = tequio("flowers", "--json", "--workers", "1")
+    rows = rows_of(out)
+    assert (code, json.loads(out)["study"], list(rows)) == (0, "flowers", [
+        "all parties: accuracy", "all parties: loss", "one party a round: accuracy"])
+    accuracy = rows["all parties: accuracy"]
+    assert (accuracy["published"], accuracy["seeds"], accuracy["verdict"]) == (0.5, 2, "reached")
+    assert accuracy["sd"] >= 0
+    assert rows["one party a round: accuracy"]["published"] is None
+
+
+def test_one_seed_has_no_spread(tequio):
+    row = rows_of(tequio("flowers", "--json", "--seeds", "1", "--workers", "1")[1])["all parties: accuracy"]
+    assert (row["seeds"], row["sd"]) == (1, None)
+
+
+def test_a_table_is_completed_in_pieces_and_equals_one_made_at_once(tequio):
+    first = rows_of(tequio("flowers", "--json", "--workers", "1", "--cells", "one*", "--out", "pieces")[1])
+    assert first["all parties: accuracy"]["verdict"] == "not run"
+    pieces = rows_of(tequio("flowers", "--json", "--workers", "1", "--out", "pieces")[1])
+    at_once = rows_of(tequio("flowers", "--json", "--workers", "1", "--out", "at_once")[1])
+    assert {cell: row["ours"] for cell, row in pieces.items()} == {cell: row["ours"] for cell, row in at_once.items()}
+
+
+def test_stored_shows_and_runs_nothing(tequio, monkeypatch):
+    tequio("flowers", "--workers", "1", "--seeds", "1")
+    monkeypatch.setattr(running, "run_config", lambda *_, **__: pytest.fail("something was run"))
+    code, out, _ = tequio("flowers", "--stored", "--json")
+    assert (code, [row["seeds"] for row in json.loads(out)["rows"]]) == (0, [1, 1, 1])
+
+
+def test_ctrl_c_keeps_and_shows_what_is_finished(tequio, monkeypatch):
+    made, run_config = [], running.run_config
+
+    def interrupted(config, **options):
+        if made:
+            raise KeyboardInterrupt
+        made.append(config)
+        return run_config(config, **options)
+
+    monkeypatch.setattr(running, "run_config", interrupted)
+    code, out, err = tequio("flowers", "--workers", "1", "--json")
+    assert code == 130
+    assert [row["seeds"] for row in json.loads(out)["rows"]] == [1, 1, 0]
+    assert "Type the same command to go on" in err
+
+
+def test_quick_says_that_it_is_not_comparable(tequio):
+    _, out, _ = tequio("flowers", "--quick", "--workers", "1")
+    assert "Notes: Quick form: other flowers." in out
+    assert "not comparable" in out
+    assert "reached" not in out
+
+
+def test_a_failing_run_is_reported_and_the_exit_code_says_so(tequio, tmp_path):
+    write_study(tmp_path / "studies", change=("count = 1", "count = 5"))
+    code, out, _ = tequio("flowers", "--workers", "1", "--seeds", "1")
+    assert code == 1
+    assert "one party a round: accuracy: a run failed: " in out
+    assert "only 3 are eligible" in out
+
+
+@pytest.mark.parametrize(("words", "complaint"), [
+    (("flower",), "did you mean 'flowers'"),
+    (("flowers", "--cells", "*CNN*"), "no cell of 'flowers' fits '*CNN*'"),
+    (("flowers", "--seeds", "0"), "--seeds"),
+])
+def test_what_is_asked_wrongly_is_refused(tequio, words, complaint):
+    code, out, err = tequio(*words)
+    assert (code, out) == (2, "")
+    assert complaint in err
