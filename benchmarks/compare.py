@@ -227,11 +227,12 @@ def main() -> None:
     peers = installed_peers()
     same_numbers = check_same_numbers([PLAIN, *peers], arguments.workers)
     contestants = [OURS, PLAIN, *peers]
-    cases = {
-        case: race(case, contestants, arguments.repeats, arguments.workers) for case in arguments.case or list(CASES)
-    }
-    page = results_page(cases, same_numbers, repeats=arguments.repeats, workers=arguments.workers)
-    arguments.output.write_text(page)
+    cases: dict[str, list[Standing]] = {}
+    for case in arguments.case or list(CASES):
+        cases[case] = race(case, contestants, arguments.repeats, arguments.workers)
+        # After every case, so that an interrupted comparison keeps the cases it finished.
+        page = results_page(cases, same_numbers, repeats=arguments.repeats, workers=arguments.workers)
+        arguments.output.write_text(page)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def validate(component: Any, given: dict[str, Any], place: str) -> dict[str, Any
     try:
         checked = parameter_model(component).model_validate(given)
     except ValidationError as cause:
-        raise ConfigError(f"{place}: {explain(cause)}", remedy=f"see: tequio show {_name_of(component)}") from None
+        raise ConfigError(f"{place}: {explain(cause)}", remedy=f"see: tequio show {name_of(component)}") from None
     return {key: getattr(checked, key) for key in allowed if key in checked.model_fields_set}
 
 
@@ -118,5 +118,6 @@ def _default(field: Field[Any]) -> Any:
     return ... if field.default is MISSING else field.default
 
 
-def _name_of(component: Any) -> str:
+def name_of(component: Any) -> str:
+    """The name a component's class is registered under, or that of the class itself."""
     return str(getattr(component, "__tequio__", ("", component.__name__))[1])

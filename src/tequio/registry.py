@@ -104,7 +104,6 @@ def load_everything() -> None:
     global _everything_loaded
     if _everything_loaded:
         return
-    _everything_loaded = True
     for module in _package_modules():
         importlib.import_module(module)
     for point in entry_points(group="tequio.plugins"):
@@ -113,6 +112,7 @@ def load_everything() -> None:
         except Exception as cause:
             raise ConfigError(f"the plugin '{point.name}' ({point.value}) cannot be imported: {cause!r}",
                               remedy="mend it or uninstall it") from cause
+    _everything_loaded = True
 
 
 def load_plugins(plugins: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
 import gzip
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -201,9 +202,11 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
         read(tmp_path / "a.parquet")
 
 
-def test_dates_are_refused_with_a_remedy() -> None:
-    with pytest.raises(DataError, match="column 'when' is of type datetime64"):
-        read(pd.DataFrame({"when": pd.to_datetime(["2020-01-01"]), "x": [1]}))
+@pytest.mark.parametrize(("values", "kind"), [
+    (pd.to_datetime(["2020-01-01"]), "datetime64"), ([date(2020, 1, 1)], "date"), ([[1, 2]], "list")])
+def test_what_is_neither_numbers_nor_text_is_refused(values: Any, kind: str) -> None:
+    with pytest.raises(DataError, match=f"column 'when' is of type {kind}"):
+        read(pd.DataFrame({"when": values, "x": [1]}))
 
 
 def test_numpy_arrays_and_sparse_matrices() -> None:

@@ -35,7 +35,7 @@ tables = arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 3)),
                 | st.floats(999_999, 1_000_000) | st.sampled_from([1e16, -1e16, 0.1]))
 
 
-@settings(deadline=None, max_examples=3000)
+@settings(deadline=None)
 @given(tables, st.data())
 def test_a_federated_fit_equals_the_pooled_fit_to_the_last_bit(table: np.ndarray, data: st.DataObject) -> None:
     owners = data.draw(arrays(np.int64, len(table), elements=st.integers(0, 3)))
@@ -51,7 +51,7 @@ def test_a_federated_fit_equals_the_pooled_fit_to_the_last_bit(table: np.ndarray
     assert np.array_equal(Standardise().fit(whole)["scale"], Standardise().fit(thin)["scale"])
 
 
-@settings(deadline=None, max_examples=3000)
+@settings(deadline=None)
 @given(tables)
 def test_means_and_deviations_are_those_of_exact_arithmetic(table: np.ndarray) -> None:
     fitted = Standardise().fit(numbers(table))

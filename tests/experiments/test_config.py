@@ -98,7 +98,8 @@ def test_files_named_in_a_config_are_found_beside_it(tmp_path, monkeypatch):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "rows.csv").write_text("x,y\n1,a\n")
     (tmp_path / "study" / "plug.py").write_text("")
-    (tmp_path / "study" / "c.toml").write_text('plugins = ["plug.py", "json"]\n[data]\nname = "csv"\npath = "rows.csv"\n')
+    text = 'plugins = ["plug.py", "json"]\n[data]\nname = "csv"\npath = "rows.csv"\n'
+    (tmp_path / "study" / "c.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
     given = read_given("study/c.toml")
     assert given["data"]["path"] == str(tmp_path / "study" / "rows.csv")

@@ -3,12 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tequio.engines.inline import InlineEngine
+from tequio.experiments.config import complete
 from tequio.experiments.measuring import evaluating_parties, main_metric, measure
 from tequio.experiments.scenario import make_scenario
-from tequio.experiments.config import complete
 from tequio.experiments.tables import Evaluation
 from tequio.federation.algorithm import State
-from tequio.engines.inline import InlineEngine
 from tequio.federation.federation import Federation
 
 

@@ -47,13 +47,14 @@ def test_a_party_may_train_in_its_own_way(given):
 
 
 def test_the_run_folder_holds_everything(given):
-    result = run_config(settings(given, data__copies=10, data__split={"validation": 0.2, "test": 0.2}, data__test=0.2))
+    config = settings(given, data__copies=10, data__split={"validation": 0.2, "test": 0.2}, data__test=0.2)
+    result = run_config(config)
     names = {path.name for path in result.folder.iterdir()}
-    assert names == {"config.toml", "events.jsonl", "metrics.csv", "parties.csv", "model.safetensors", "environment.json",
-                     "checkpoint", "summary.json"}
+    assert names == {"config.toml", "events.jsonl", "metrics.csv", "parties.csv", "model.safetensors",
+                     "environment.json", "checkpoint", "summary.json"}
     assert result.folder.name.startswith("toy-2")
     assert result.folder.name.endswith(result.summary["config_hash"][:8])
-    assert result.config == settings(given, data__copies=10, data__split={"validation": 0.2, "test": 0.2}, data__test=0.2)
+    assert result.config == config
     events = [json.loads(line) for line in (result.folder / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] in ("start", "round", "stop")] == [
         "start", "round", "round", "stop"]
@@ -120,8 +121,8 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(given, monkeypat
 def test_a_killed_run_goes_on_to_the_same_model(given, toy, workers):
     algorithm = {"name": "toy_stumble", "killed_in": 3}
     whole = run_config(settings(given, rounds=5, algorithm=algorithm))
-    command = [sys.executable, "-m", "tequio", "run", str(toy), "--json", "--out", "killed", "--set", "rounds=5", "--set",
-               "algorithm={name='toy_stumble', killed_in=3}", "--workers", str(workers)]
+    command = [sys.executable, "-m", "tequio", "run", str(toy), "--json", "--out", "killed", "--workers", str(workers),
+               "--set", "rounds=5", "--set", "algorithm={name='toy_stumble', killed_in=3}"]
     killed = subprocess.run(command, env={**os.environ, "TOY_KILL": "1"}, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout == b""

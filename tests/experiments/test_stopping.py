@@ -46,7 +46,7 @@ def test_convergence_and_time():
     judge = StopRules(Stop(tolerance=0.1), 10)
     assert judge.judge(Progress(), 3, {"update_norm": 0.2}, 0).reason == ""
     assert judge.judge(Progress(), 3, {"update_norm": 0.05}, 0).reason == "convergence"
-    assert play([0.5] * 10, seconds=2.0, **{"metric": "accuracy"}) == (10, "rounds", 1)
+    assert play([0.5] * 10, seconds=2.0) == (10, "rounds", 1)
     assert StopRules(Stop(seconds=5.0), 10).judge(Progress(), 2, {}, 5.0).reason == "seconds"
 
 

@@ -81,9 +81,10 @@ def test_a_full_disk_ends_a_run_that_can_go_on_later(given, room):
                        "algorithm": {"name": "toy_stumble"}})
     whole = run_config(config)
     seen = []
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="No space left on device"):
+    with pytest.MonkeyPatch.context() as patch:
         FullDisk(patch, room)
-        run_config(config, listen=lambda kind, facts: seen.append(facts))
+        with pytest.raises(RunError, match="No space left on device"):
+            run_config(config, listen=lambda kind, facts: seen.append(facts))
     resumed = resume_run(seen[0]["folder"], None, {})
     assert resumed.summary["model_sha256"] == whole.summary["model_sha256"]
     assert [row["round"] for row in resumed.metrics] == [1, 2, 3, 4, 5, 6]
@@ -91,7 +92,7 @@ def test_a_full_disk_ends_a_run_that_can_go_on_later(given, room):
 
 def test_a_folder_that_may_not_be_written_is_named(tmp_path, given):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file' cannot be written: .*choose another output.folder"):
+    with pytest.raises(RunError, match=r"file' cannot be written: .*choose another output\.folder"):
         run_config(complete(with_key(given, "output.folder", str(tmp_path / "file"))))
 
 
@@ -112,7 +113,8 @@ def test_a_journal_goes_on_where_a_checkpoint_was(tmp_path):
 
 def test_two_processes_cannot_write_one_run(tmp_path):
     journal = store.Journal(tmp_path / "events.jsonl")
-    program = f"from pathlib import Path; from tequio.experiments.store import Journal; Journal(Path(r'{tmp_path}/events.jsonl'))"
+    program = ("from pathlib import Path; from tequio.experiments.store import Journal; "
+               f"Journal(Path(r'{tmp_path}/events.jsonl'))")
     second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     journal.close()
     assert "another process is writing" in second.stderr
@@ -153,8 +155,8 @@ def test_the_fingerprint_of_a_model_sees_names_types_shapes_and_values():
     same = {"b": {"c": np.ones(2)}, "a": np.asfortranarray(np.arange(4.0))}
     assert model_sha256(model) == model_sha256(same)
     others = [{"a": np.arange(4.0), "b": {"d": np.ones(2)}}, {"a": np.arange(4), "b": {"c": np.ones(2)}},
-              {"a": np.arange(4.0).reshape(2, 2), "b": {"c": np.ones(2)}}, {"a": np.arange(4.0), "b": {"c": np.zeros(2)}},
-              {"a": np.arange(4.0), "b": {"c": [1.0, 1.0]}}]
+              {"a": np.arange(4.0).reshape(2, 2), "b": {"c": np.ones(2)}},
+              {"a": np.arange(4.0), "b": {"c": np.zeros(2)}}, {"a": np.arange(4.0), "b": {"c": [1.0, 1.0]}}]
     assert len({model_sha256(other) for other in [model, *others]}) == 6
 
 
@@ -168,6 +170,7 @@ def test_a_model_of_arrays_is_safetensors_and_any_other_json(tmp_path):
 
 
 def test_events_are_plain_json_whatever_they_hold():
-    facts = {"array": np.arange(2), "nan": float("nan"), 3: np.float32(0.5), "path": os.curdir, "more": (1, {"x": np.inf})}
+    facts = {"array": np.arange(2), "nan": float("nan"), 3: np.float32(0.5), "path": os.curdir,
+             "more": (1, {"x": np.inf})}
     assert json.loads(json.dumps(as_json(facts), allow_nan=False)) == {
         "array": [0, 1], "nan": None, "3": 0.5, "path": ".", "more": [1, {"x": None}]}

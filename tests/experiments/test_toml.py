@@ -20,7 +20,8 @@ def test_what_is_written_reads_back_the_same(table):
 
 
 def test_nothing_is_left_out_and_tables_follow_scalars():
-    table = {"data": {"name": "digits", "split": {"test": 0.5}}, "rounds": 3, "target": None, "stages": [{"name": "clip"}]}
+    table = {"data": {"name": "digits", "split": {"test": 0.5}}, "rounds": 3, "target": None,
+             "stages": [{"name": "clip"}]}
     assert write_toml(table) == ('rounds = 3\n\n[data]\nname = "digits"\n\n[data.split]\ntest = 0.5\n\n'
                                  '[[stages]]\nname = "clip"\n')
 

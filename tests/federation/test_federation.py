@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio import registry
@@ -103,6 +103,7 @@ def test_answers_come_in_party_order_whoever_was_first() -> None:
     assert [reply.party for reply in replies[1:3]] == [2, 3]
 
 
+@settings(deadline=None)
 @given(count=st.integers(0, 300))
 def test_a_cohort_is_cut_by_a_fixed_rule(count: int) -> None:
     parties = np.arange(count) * 3

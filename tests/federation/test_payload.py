@@ -94,6 +94,7 @@ def test_garbage_behind_a_good_header_never_escapes(skeleton: bytes, tensors: by
     survives(MAGIC + struct.pack("<I", len(skeleton)) + skeleton + tensors)
 
 
+@settings(deadline=None)
 @given(garbage=st.binary(max_size=64).filter(lambda data: not data.startswith(MAGIC)))
 def test_garbage_is_refused(garbage: bytes) -> None:
     with pytest.raises(PayloadError):

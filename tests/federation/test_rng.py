@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.federation.rng import stream
@@ -16,6 +16,7 @@ def first(key: tuple[int, str, int, int]) -> list[int]:
     return stream(*key).integers(0, 2**63, 4).tolist()
 
 
+@settings(deadline=None)
 @given(key=keys)
 def test_the_same_key_gives_the_same_numbers_whatever_was_drawn_before(key: tuple[int, str, int, int]) -> None:
     before = first(key)
@@ -23,6 +24,7 @@ def test_the_same_key_gives_the_same_numbers_whatever_was_drawn_before(key: tupl
     assert first(key) == before
 
 
+@settings(deadline=None)
 @given(one=keys, other=keys)
 def test_another_key_gives_other_numbers(one: tuple[int, str, int, int], other: tuple[int, str, int, int]) -> None:
     assert (first(one) == first(other)) is (one == other)

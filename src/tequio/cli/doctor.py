@@ -69,6 +69,7 @@ def _devices() -> list[str]:
 
 def _show(facts: dict[str, Any]) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
     console.print(f"[bold]tequio {facts['tequio']}[/], Python {facts['python']}, {facts['cores']} cores, "
@@ -82,7 +83,7 @@ def _show(facts: dict[str, Any]) -> None:
         console.print(f"{mark}  [bold]{extra:<8}[/] {listed}")
     console.print(f"\ndata      {_data(facts)}\ncache     {facts['cache']}", soft_wrap=True)
     if facts["to_type"]:
-        console.print(f"\n[bold]What to do:[/] {facts['to_type']}", markup=True, soft_wrap=True)
+        console.print(f"\n[bold]What to do:[/] {escape(facts['to_type'])}", soft_wrap=True)
 
 
 def _data(facts: dict[str, Any]) -> str:

@@ -70,5 +70,5 @@ def _show_usage(error: Any) -> int:
 
 
 def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     return f"at {frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}" if frames else ""

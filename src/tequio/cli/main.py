@@ -12,6 +12,8 @@ import typer
 COMMANDS = ("run", "list", "show", "data", "reproduce", "bench", "doctor")
 """A command is `tequio/cli/<name>.py` with a function of that name, or with a group of commands called `app`."""
 
+_INTERRUPTED = 130
+
 
 def make_app() -> typer.Typer:
     """The application with every command that is there."""
@@ -54,6 +56,8 @@ def call(arguments: list[str]) -> int:
         command = typer.main.get_command(make_app())
         outcome = command.main([word for word in arguments if word != "--debug"], prog_name="tequio",
                                standalone_mode=False)
+        if outcome == _INTERRUPTED:
+            raise KeyboardInterrupt  # some versions of typer turn Ctrl-C into this code
         return outcome if isinstance(outcome, int) else 0
     except BaseException as error:
         from tequio.cli.errors import show

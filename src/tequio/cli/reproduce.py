@@ -25,7 +25,8 @@ def reproduce(
     cells: Annotated[str, typer.Option(metavar="PATTERN", help="Run only cells whose name fits, such as "
                                                                "'*CNN*'.")] = "*",
     stored: Annotated[bool, typer.Option("--stored", help="Run nothing: show what is stored.")] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Worker processes (0: one a core).")] = 0,
+    workers: Annotated[int | None, typer.Option(min=0, help="Worker processes (default: one a core; in the quick "
+                                                            "form 1).", show_default=False)] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
@@ -40,7 +41,9 @@ def reproduce(
     folder = studies_folder()
     if study is None:
         return _list(folder, out, as_json)
-    plan = make_plan(load_study(study.rstrip("/"), folder), quick=quick, seeds=seeds, out=out, workers=workers)
+    # A quick run is over before worker processes have started.
+    processes = workers if workers is not None else int(quick)
+    plan = make_plan(load_study(study.rstrip("/"), folder), quick=quick, seeds=seeds, out=out, workers=processes)
     store = store_of(plan, out)
     problems, interrupted = ({}, False) if stored else _run(plan, store, cells)
     _report(plan, store, out, problems, as_json)

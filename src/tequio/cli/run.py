@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when the command runs
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,20 +100,18 @@ def _stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
     if not wanted:
         yield typer.echo
         return
-    sys.stdout.flush()
+    stdout = sys.stdout
+    stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
-
-    def write(text: str) -> None:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        print(text, flush=True)
-
+    documents: list[str] = []
     try:
-        yield write
+        with redirect_stdout(sys.stderr):
+            yield documents.append
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+    print(*documents, file=stdout, flush=True)
 
 
 def _show_run(result: Result) -> None:

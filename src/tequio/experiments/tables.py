@@ -28,7 +28,13 @@ class Table(BaseModel):
 
 
 class Split(Table):
-    """Shares of each party's rows that it keeps to choose models by and to report on."""
+    """Shares of each party's rows that it keeps to choose models by and to report on.
+
+    Parameters:
+        validation: share that stop rules and the choice of a model look at
+        test: share that is only reported on
+        stratify: keep the mix of labels in all parts
+    """
 
     validation: Share = 0.1
     test: Share = 0.1
@@ -36,7 +42,16 @@ class Split(Table):
 
 
 class Data(BaseModel):
-    """What to learn from and how it is dealt. Further keys are parameters of the dataset."""
+    """What to learn from and how it is dealt. Further keys are parameters of the dataset.
+
+    Parameters:
+        name: a dataset of the catalogue, or `csv` or `parquet` for a file of your own
+        test: share of the rows that the coordinator holds out to report on; sets with a test part of their own keep it
+        one_class: whether a party that holds rows of one class only is an error or allowed
+        prepare: steps that the rows go through, by name or as tables with a name and parameters
+        prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
+        partition: how the rows are dealt to parties
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -55,7 +70,13 @@ class Data(BaseModel):
 
 
 class Evaluation(Table):
-    """How often the model is evaluated, where, and by how many parties (0: all)."""
+    """How often the model is evaluated, where, and by how many parties.
+
+    Parameters:
+        every: rounds from one evaluation to the next; the last round is always evaluated
+        at: on the coordinator's test rows, on the parties' own rows, or on both
+        parties: how many parties evaluate, the same ones in every round (0: all)
+    """
 
     every: Annotated[int, Ge(1)] = 1
     at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
@@ -63,7 +84,15 @@ class Evaluation(Table):
 
 
 class Stop(Table):
-    """When to stop before the last round. Rules look at validation rows only; 0 (or no target) turns a rule off."""
+    """When to stop before the last round. Rules look at validation rows only; 0 (or no target) turns a rule off.
+
+    Parameters:
+        metric: what target and patience look at (empty: the main metric of the data, such as accuracy)
+        target: stop as soon as the metric is this good
+        patience: stop after so many rounds without a better value
+        tolerance: stop when the model moves less than this in a round
+        seconds: stop after so much time
+    """
 
     metric: str = ""
     target: float | None = None
@@ -73,7 +102,13 @@ class Stop(Table):
 
 
 class Output(Table):
-    """Where the run folder goes, how often a checkpoint is written (0: as often as is cheap), and who else listens."""
+    """Where the run folder goes, how often a checkpoint is written, and who else listens.
+
+    Parameters:
+        folder: where run folders are made
+        checkpoint_every: rounds from one checkpoint to the next (0: as often as is cheap)
+        track: also write metrics to these trackers
+    """
 
     folder: str = "runs"
     checkpoint_every: Count = 0
@@ -81,14 +116,37 @@ class Output(Table):
 
 
 class Override(Table):
-    """What one party does differently."""
+    """What one party does differently.
+
+    Parameters:
+        local: its own values of the keys of `local`
+        share_rows: whether it lets methods whose idea it is take rows away
+    """
 
     local: dict[str, Any] = Field(default_factory=dict)
     share_rows: bool = False
 
 
 class Config(Table):
-    """One experiment, complete. Tables of components hold `name` and every parameter."""
+    """One experiment, complete. Tables of components hold `name` and every parameter.
+
+    Parameters:
+        name: what the run is called; the run folder's name starts with it
+        seed: all randomness follows from it
+        rounds: the run ends after so many, if no stop rule ends it before
+        plugins: modules, or .py files beside the config, that register components
+        baselines: what to run beside it, to compare: every party alone, and all rows in one place
+        learner: the model
+        local: how a party trains
+        algorithm: what happens in a round
+        selector: which parties take part in a round
+        aggregator: how updates become one
+        topology: who talks to whom
+        stages: what is done to updates on their way, in this order
+        engine: what carries the tasks
+        overrides: by a party's name, what it does differently
+        sweep: dotted keys with lists of values, and `seeds`; every combination is a run
+    """
 
     name: str = "run"
     seed: Count = 0

@@ -53,9 +53,11 @@ class _Given:
 
 
 def _inputs(order: Order) -> Sequence[_Given]:
+    """What each party receives. Arrays are read-only: parties of one process share them."""
     if order.each is None:
-        return [_Given(order.payload, payloads.size(order.payload))] * len(order.parties)
-    return [_Given(whole, payloads.size(whole)) for whole in ({**order.payload, **extra} for extra in order.each)]
+        return [_Given(payloads.read_only(order.payload), payloads.size(order.payload))] * len(order.parties)
+    wholes = ({**order.payload, **extra} for extra in order.each)
+    return [_Given(payloads.read_only(whole), payloads.size(whole)) for whole in wholes]
 
 
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[_Given], settings: Any,

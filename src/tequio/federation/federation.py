@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Interval
 
 from tequio.components import to_plain
 from tequio.errors import DataError, PartyError, QuorumError
@@ -46,10 +47,10 @@ class Rules:
         categories: only parties of these categories are chosen (none given: all)
     """
 
-    dropout: float = 0.0
-    on_failure: str = "stop"
-    quorum: float = 0.5
-    minimum_rows: int = 1
+    dropout: Annotated[float, Interval(ge=0, le=1)] = 0.0
+    on_failure: Literal["stop", "continue"] = "stop"
+    quorum: Annotated[float, Interval(ge=0, le=1)] = 0.5
+    minimum_rows: Annotated[int, Ge(0)] = 1
     categories: tuple[str, ...] = ()
 
 

@@ -57,6 +57,17 @@ def size(payload: Mapping[str, Any]) -> int:
     return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
 
 
+def read_only(value: Any) -> Any:
+    """The same payload with arrays that cannot be written to (views, not copies)."""
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if isinstance(value, dict):
+        return {key: read_only(item) for key, item in value.items()}
+    return [read_only(item) for item in value] if isinstance(value, list) else value
+
+
 def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Payload:
     """The payload back from bytes; anything but a whole, well-formed payload is refused."""
     if maximum_bytes is not None and len(data) > maximum_bytes:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.learners.batched_layers import backward, layers_of, losses_of_rows, predict_step
+from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses_of_rows, predict_step
 from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of
-from tequio.learners.batched_rows import plan_rows, read_block
+from tequio.learners.batched_rows import RowReader, plan_rows, read_targets, weights_of_rows
 from tequio.learners.batched_steps import Descent, forget, make_step
 from tequio.learners.batches import batch_rows, check_trainable, diverged, mean_of_last_epoch, steps_of_epochs
 from tequio.learners.learner import Trained
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.learners.batched_layers import Layer
     from tequio.learners.batched_rows import Itinerary
     from tequio.learners.learner import Arrays, Job, LocalTraining
     from tequio.learners.losses import LossKind
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 LARGEST = 1_000_000
 """Parameters up to which training together pays."""
 
-TOGETHER_NUMBERS = 2_000_000
-"""Weights, with the optimizer's memory of them, that are worked on at a time: about what the caches hold."""
+TOGETHER_NUMBERS = 4_000_000
+"""Weights, with the optimizer's memory of them, that are worked on at a time: more no longer fit into caches."""
 
-FEWEST, MOST = 2, 25
+FEWEST, MOST = 5, 50
 """Bounds on the number of parties at a time."""
 
-BLOCK_NUMBERS = 1_000_000
-"""Features that are read at a time."""
+BLOCK_NUMBERS = 500_000
+"""Outputs, and targets, that are kept at a time."""
 
 
 def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining,
@@ -83,35 +84,39 @@ def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: 
     descent = Descent(how, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, how, slots),
                       load_constants(stack, layers, jobs))
     itinerary = plan_rows(jobs, how, steps[0], slots, batch)
-    losses = np.zeros((steps[0], slots, batch), np.float32)
+    losses = np.zeros((slots, steps[0], batch), np.float32)
     models: list[Arrays] = [{} for _ in jobs]
     done = 0
     for end in sorted(set(steps)):
         active, remaining = sum(count >= end for count in steps), sum(count > end for count in steps)
-        _train_stretch(stack, kind, itinerary, descent, losses, range(done, end), max(active, fewest))
+        front = layers if active == slots else layers_of(stack, max(active, fewest), batch)
+        _train_stretch(front, kind, itinerary, descent, losses, range(done, end))
         models[remaining:active] = collect(stack, layers, remaining, active)
         done = end
     _check_finite(losses, jobs)
-    return [Trained(model, count, _last_loss(losses[:count, slot], len(job.data), how), len(job.data))
-            for slot, (job, model, count) in enumerate(zip(jobs, models, steps, strict=True))]
+    return [Trained(model, count, _last_loss(own_losses[:count], len(job.data), how), len(job.data))
+            for job, model, count, own_losses in zip(jobs, models, steps, losses, strict=False)]
 
 
-def _train_stretch(stack: DenseStack, kind: LossKind, itinerary: Itinerary, descent: Descent,
-                   losses: NDArray[np.float32], steps: range, active: int) -> None:
+def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, descent: Descent,
+                   losses: NDArray[np.float32], steps: range) -> None:
     """Some steps during which the same slots are active."""
-    batch = itinerary.rows.shape[2]
-    layers = layers_of(stack, active, batch)
-    take_step = make_step(layers, replace(descent, pull=None if descent.pull is None else descent.pull[:active]))
+    import torch
+
     deltas = layers[-1].deltas.turned
-    for block in _blocks(steps, max(BLOCK_NUMBERS // (active * batch * stack.widths[0]), 1)):
-        read = read_block(itinerary, kind, stack.widths[-1], block.start, len(block), active)
-        for index, (rows, weights) in enumerate(zip(read.rows, read.weights, strict=True)):
-            predict_step(kind, layers, rows, read.outcomes, index)
+    active, outputs, batch = deltas.shape
+    take_step = make_step(layers, replace(descent, pull=None if descent.pull is None else descent.pull[:active]))
+    reader = RowReader(itinerary, active)
+    for block in _blocks(steps, max(BLOCK_NUMBERS // (active * outputs * batch), 1)):
+        outcomes = Outcomes.of(kind, torch.from_numpy(read_targets(itinerary, kind, block, active)), outputs)
+        for index, weights in enumerate(weights_of_rows(itinerary, block, active)):
+            rows = reader.read(block.start + index)
+            predict_step(kind, layers, rows, outcomes, index)
             if weights is not None:
                 deltas.mul_(weights)
             backward(layers)
             take_step(rows, block.start + index + 1)
-        losses[block.start:block.stop, :active] = losses_of_rows(kind, read.outcomes).numpy()
+        losses[:active, block.start:block.stop] = losses_of_rows(kind, outcomes).numpy().swapaxes(0, 1)
 
 
 def _blocks(steps: range, size: int) -> Iterator[range]:
@@ -132,13 +137,13 @@ def _factor(kind: LossKind, outputs: int, batch: int) -> float:
 def _check_finite(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
     if np.isfinite(losses).all():
         return
-    for slot, job in enumerate(jobs):
-        wrong = np.flatnonzero(~np.isfinite(losses[:, slot]).all(axis=1))
+    for job, own_losses in zip(jobs, losses, strict=False):
+        wrong = np.flatnonzero(~np.isfinite(own_losses).all(axis=1))
         if len(wrong):
             raise diverged(job.data, int(wrong[0]) + 1)
 
 
 def _last_loss(losses: NDArray[np.float32], rows: int, how: LocalTraining) -> float:
     """Mean over the rows of the last epoch; filled-up places come after them."""
-    last = (steps_of_epochs(rows, how) or [0])[-1]
+    last = (0, *steps_of_epochs(rows, how))[-1]
     return mean_of_last_epoch(losses[len(losses) - last:].reshape(-1)[:min(rows, last * batch_rows(rows, how))])

@@ -98,21 +98,26 @@ def _deactivate(layer: Layer) -> None:
 class Outcomes:
     """Outputs and targets of a block of steps, as (steps, parties, outputs, rows) and as filled-up memory a step.
 
-    For a softmax `outputs` are log-probabilities, and `targets` one for the right class, nought for the others.
+    For a softmax `outputs` are log-probabilities, and `targets` one for the right class, nought for the others; `codes`
+    (steps, parties, 1, rows) then name the right class.
     """
 
     outputs: Tensor
-    targets: Tensor
     flat_outputs: Tensor
     flat_targets: Tensor
+    codes: Tensor | None
 
     @classmethod
-    def of(cls, steps: int, parties: int, outputs: int, batch: int) -> Outcomes:
-        """Room for that many steps."""
+    def of(cls, kind: LossKind, targets: Tensor, outputs: int) -> Outcomes:
+        """Room for outputs, beside targets that are (steps, parties, rows) codes or (steps, parties, rows, outputs)."""
+        steps, parties, batch = targets.shape[:3]
         numbers = parties * outputs * batch
-        flats = [shaped(memory(name, steps * even(numbers)), (steps, even(numbers))) for name in ("given", "wanted")]
-        views = [flat[:, :numbers].view(steps, parties, outputs, batch) for flat in flats]
-        return cls(*views, *flats)
+        given, wanted = (shaped(memory(name, steps * even(numbers)), (steps, even(numbers)))
+                         for name in ("given", "wanted"))
+        placed = wanted.zero_()[:, :numbers].view(steps, parties, outputs, batch)
+        codes = targets[:, :, None] if kind == "softmax" else None
+        placed.copy_(targets.transpose(2, 3)) if codes is None else placed.scatter_(2, codes, 1.0)
+        return cls(given[:, :numbers].view_as(placed), given, wanted, codes)
 
 
 def predict_step(kind: LossKind, layers: list[Layer], rows: Tensor, outcomes: Outcomes, step: int) -> None:
@@ -133,12 +138,13 @@ def predict_step(kind: LossKind, layers: list[Layer], rows: Tensor, outcomes: Ou
 
 def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
     """Loss of every row of a block: (steps, parties, rows)."""
+    import torch
     from torch.nn import functional
 
     outputs, targets, shape = outcomes.flat_outputs, outcomes.flat_targets, outcomes.outputs.shape
-    if kind == "softmax":
-        every = -outputs * targets
-    elif kind == "sigmoid":
+    if outcomes.codes is not None:
+        return torch.gather(outcomes.outputs, 2, outcomes.codes).squeeze(2).neg_()
+    if kind == "sigmoid":
         every = (functional.softplus(outputs) - outputs * targets) / shape[2]
     else:
         every = (outputs - targets).square_() / shape[2]

@@ -1,13 +1,13 @@
-"""The batches of many parties: which rows at which step, read block by block into one piece of memory."""
+"""The batches of many parties: which rows at which step, and how they are read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.learners.batched_layers import Outcomes
 from tequio.learners.batched_memory import memory, shaped
 from tequio.learners.batches import row_orders
 from tequio.learners.losses import target_array
@@ -59,56 +59,48 @@ def _shared_source(datasets: Sequence[Dataset]) -> Dataset | None:
     return replace(first, rows=None) if is_shared else None
 
 
-@dataclass(frozen=True)
-class Block:
-    """Some consecutive steps: rows (steps, parties, batch, inputs), targets, and weights of short batches."""
+class RowReader:
+    """Reads the features of the first `active` slots, one step at a time, into memory that stays in the cache."""
 
-    rows: Tensor
-    outcomes: Outcomes
-    weights: list[Tensor | None]
+    def __init__(self, itinerary: Itinerary, active: int) -> None:
+        batch, shape = itinerary.rows.shape[2], itinerary.datasets[0].schema.shape
+        room = memory("rows", active * batch * prod(shape))
+        self._itinerary = itinerary
+        self._active = active
+        self._out = shaped(room, (active, batch, *shape)).numpy()
+        self._out_flat = self._out.reshape(active * batch, *shape)
+        self.rows = shaped(room, (active, batch, prod(shape)))
 
-
-def read_block(itinerary: Itinerary, kind: LossKind, outputs: int, first: int, steps: int, active: int) -> Block:
-    """Read the batches of the first `active` slots."""
-    import torch
-
-    numbers = itinerary.rows[first:first + steps, :active]
-    shape = itinerary.datasets[0].schema.shape
-    rows = shaped(memory("rows", numbers.size * int(np.prod(shape))), (*numbers.shape, *shape))
-    outcomes = Outcomes.of(steps, active, outputs, numbers.shape[2])
-    targets = _read(itinerary, numbers, rows.numpy(), kind)
-    outcomes.flat_targets.zero_()
-    if kind == "softmax":
-        outcomes.targets.scatter_(2, torch.from_numpy(targets)[:, :, None], 1.0)
-    else:
-        outcomes.targets.copy_(torch.from_numpy(targets).transpose(2, 3))
-    weights = _weights(itinerary.counts[first:first + steps, :active], numbers.shape[2])
-    return Block(rows.flatten(3), outcomes, weights)
+    def read(self, step: int) -> Tensor:
+        """Rows (parties, batch, inputs) of a step; the next call overwrites them."""
+        numbers, whole = self._itinerary.rows[step, :self._active], self._itinerary.whole
+        if whole is not None:
+            whole.read(numbers.reshape(-1), self._out_flat)
+        else:
+            # A slot without a job only keeps another company and needs no rows.
+            for data, own, out in zip(self._itinerary.datasets, numbers, self._out, strict=False):
+                data.read(own, out)
+        return self.rows
 
 
-def _read(itinerary: Itinerary, numbers: NDArray[np.int64], out: NDArray[Any], kind: LossKind) -> NDArray[Any]:
-    """Features into `out`; gives the targets, (steps, parties, batch) codes or (steps, parties, batch, outputs)."""
-    flat = out.reshape(numbers.size, *out.shape[3:])
+def read_targets(itinerary: Itinerary, kind: LossKind, steps: range, active: int) -> NDArray[Any]:
+    """Targets of some steps: (steps, parties, batch) codes, or (steps, parties, batch, outputs)."""
+    numbers = itinerary.rows[steps.start:steps.stop, :active]
     if itinerary.whole is not None:
-        flat_numbers = numbers.reshape(-1)
-        itinerary.whole.read(flat_numbers, flat)
-        targets = target_array(kind, itinerary.whole.target[flat_numbers])
+        targets = target_array(kind, itinerary.whole.target[numbers.reshape(-1)])
         return targets.reshape(*numbers.shape, *targets.shape[1:])
-    each = []
-    for slot in range(numbers.shape[1]):
-        # A slot without a job only keeps another company; it may read anybody's rows.
-        data = itinerary.datasets[min(slot, len(itinerary.datasets) - 1)]
-        for step in range(len(numbers)):
-            data.read(numbers[step, slot], out[step, slot])
-        each.append(target_array(kind, data.take(numbers[:, slot].reshape(-1)).target))
-    stacked = np.stack(each).reshape(numbers.shape[1], len(numbers), numbers.shape[2], *each[0].shape[1:])
+    each = [target_array(kind, data.take(numbers[:, slot].reshape(-1)).target)
+            for slot, data in enumerate(itinerary.datasets[:active])]
+    each += each[:1] * (active - len(each))
+    stacked = np.stack(each).reshape(active, len(steps), numbers.shape[2], *each[0].shape[1:])
     return np.ascontiguousarray(stacked.swapaxes(0, 1))
 
 
-def _weights(counts: NDArray[np.int64], batch: int) -> list[Tensor | None]:
+def weights_of_rows(itinerary: Itinerary, steps: range, active: int) -> list[Tensor | None]:
     """For each step None, or what to multiply each party's deltas with (parties, 1, batch) where a batch is short."""
     import torch
 
+    counts, batch = itinerary.counts[steps.start:steps.stop, :active], itinerary.rows.shape[2]
     if counts.min(initial=batch) == batch:
         return [None] * len(counts)
     counted = np.arange(batch) < counts[..., None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,13 +23,17 @@ def batch_rows(rows: int, how: LocalTraining) -> int:
     return how.batch or rows
 
 
-def steps_of_epochs(rows: int, how: LocalTraining) -> list[int]:
+def steps_of_epochs(rows: int, how: LocalTraining) -> tuple[int, ...]:
     """How many batches each epoch has; counting steps cuts the last epoch short."""
-    an_epoch = -(-rows // batch_rows(rows, how))
-    if not how.steps:
-        return [an_epoch] * how.epochs
-    whole, rest = divmod(how.steps, an_epoch)
-    return [an_epoch] * whole + [rest] * (rest > 0)
+    return _steps_of_epochs(-(-rows // batch_rows(rows, how)), how.epochs, how.steps)
+
+
+@lru_cache(maxsize=1024)
+def _steps_of_epochs(steps_an_epoch: int, epochs: int, steps: int) -> tuple[int, ...]:
+    if not steps:
+        return (steps_an_epoch,) * epochs
+    whole, rest = divmod(steps, steps_an_epoch)
+    return (steps_an_epoch,) * whole + (rest,) * (rest > 0)
 
 
 def row_orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tequio.data.schema import Schema
 
 
-@register("learner", "torch")
+@register("learner", "torch", example='[learner]\nname = "torch"\nmodule = "models:Net"\narguments = {width = 32}\n')
 @dataclass(frozen=True)
 class NamedModule(TorchLearner):
     """Any torch module, made by a function or class that is installed at every party.

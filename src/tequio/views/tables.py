@@ -33,14 +33,11 @@ def headline_metric(result: Result) -> str:
 
 def result_table(result: Result) -> RichTable:
     """One row a run: the main metric at the coordinator and at the parties, rounds, time, bytes."""
-    from rich.table import Table
-
     metric, runs = headline_metric(result), runs_of(result)
     columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
-    table = Table(box=_box(), title=f"{result.summary['name']}: {METRICS[metric].meaning}", title_justify="left",
-                  title_style="bold", header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("\nrun", no_wrap=True)
     filled = {title: cells for title, cells in columns.items() if any(cells)}
+    table = _table(f"{result.summary['name']}: {METRICS[metric].meaning}")
+    table.add_column("\nrun", no_wrap=True)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
     for position, name in enumerate(runs):
@@ -51,16 +48,16 @@ def result_table(result: Result) -> RichTable:
 
 def sweep_table(swept: SweepResult) -> RichTable:
     """One row a combination: mean and standard deviation over seeds of the headline metrics."""
-    from rich.table import Table
-
     metric = headline_metric(swept.results[0])
-    wanted = (f"test.{metric}", "test.loss", f"parties.{metric}.mean", f"parties.{metric}.worst_decile")
-    names = [name for name in wanted if name in swept.table.columns]
+    titles = {f"test.{metric}": f"test\n{metric}", f"parties.{metric}.mean": "at parties\nmean",
+              f"parties.{metric}.worst_decile": "at parties\nworst tenth", f"validation.{metric}": f"validation\n{metric}"}
+    names = [name for name in titles if name in swept.table.columns][:3]
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
-    table = Table(box=_box(), title=f"{swept.folder.name}: mean ± sd over seeds", title_justify="left",
-                  title_style="bold", header_style="bold", pad_edge=False)
-    for title in [*keys, "seeds", *(name.replace(".", " ") for name in names)]:
-        table.add_column(title, justify="right")
+    table = _table(f"{swept.folder.name}: mean ± sd over seeds, {METRICS[metric].meaning}")
+    for key in [*keys, "seeds"]:
+        table.add_column(f"\n{key.rpartition('.')[2]}", justify="right")
+    for name in names:
+        table.add_column(titles[name].replace("_", " "), justify="right", no_wrap=True)
     for row in swept.table:
         table.add_row(*[str(row[key]) for key in [*keys, "seeds"]],
                       *[plus_minus(row.get(name), row.get(f"{name} sd")) for name in names])
@@ -108,7 +105,9 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
 }
 
 
-def _box() -> Any:
+def _table(title: str) -> RichTable:
     from rich import box
+    from rich.table import Table
 
-    return box.SIMPLE_HEAD
+    return Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", header_style="bold",
+                 pad_edge=False, padding=(0, 1, 0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Gt
@@ -14,11 +14,13 @@ from tequio.algorithms.horizontal.fedavg import FedAvg
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.dataset import Dataset
 from tequio.data.schema import Schema, Target
-from tequio.federation.algorithm import State
 from tequio.federation.task import task
 from tequio.learners import metrics
 from tequio.learners.learner import Trained
 from tequio.registry import register
+
+if TYPE_CHECKING:
+    from tequio.federation.algorithm import State
 
 TARGETS = {"ana": [1.0, 2.0, 3.0], "beto": [4.0, 6.0], "caro": [10.0]}
 
@@ -30,15 +32,18 @@ class ToyNumbers:
 
     Parameters:
         copies: how often each row is there
+        official_test: whether the set comes with test rows
     """
 
     copies: int = 1
+    official_test: bool = False
 
     def load(self) -> Loaded:
         values = np.repeat(np.concatenate([*map(np.array, TARGETS.values())]), self.copies)
         groups = np.repeat([name for name, own in TARGETS.items() for _ in own], self.copies)
         schema = Schema.of_numbers(["x"], Target("number"))
-        return Loaded(Dataset.of(schema, np.arange(len(values), dtype=float)[:, None], values, groups=groups))
+        rows = Dataset.of(schema, np.arange(len(values), dtype=float)[:, None], values, groups=groups)
+        return Loaded(rows, Dataset.of(schema, [[0.0]], [7.0]) if self.official_test else None)
 
 
 @register("learner", "toy_mean")
@@ -99,7 +104,8 @@ class Stumble(FedAvg):
         if federation.round == self.killed_in and os.environ.get("TOY_KILL"):
             os.kill(os.getpid(), signal.SIGKILL)
         if federation.round == self.killed_in and os.environ.get("TOY_INTERRUPT"):
-            raise KeyboardInterrupt
+            group = os.environ["TOY_INTERRUPT"] == "group"
+            os.killpg(0, signal.SIGINT) if group else signal.raise_signal(signal.SIGINT)
         after = super().round(federation, state)
         replies = federation.ask(federation.everyone(), stumble,
                                  settings={"party": self.party, "round": self.fails_in})

@@ -60,12 +60,11 @@ def _columns(schema: Schema, wanted: Sequence[str], *, categorical: bool) -> tup
     right = tuple(feature.name for feature in schema.features if feature.categorical is categorical)
     if not wanted:
         return right
-    for name in wanted:
+    for name in set(wanted).difference(right):
         schema.column(name)
-        if name not in right:
-            kind = "numeric" if categorical else "categorical"
-            raise ConfigError(f"column '{name}' is {kind}, and there is no such statistic of {kind} columns",
-                              remedy="leave the column out")
+        kind = "numeric" if categorical else "categorical"
+        raise ConfigError(f"column '{name}' is {kind}, and there is no such statistic of {kind} columns",
+                          remedy="leave the column out")
     return tuple(wanted)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tequio.algorithms.peer.exchange import peer_topology
 from tequio.algorithms.training import fresh_state, train, training_settings
+from tequio.components import name_of
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
 from tequio.federation.algorithm import Algorithm, State
@@ -63,6 +64,6 @@ class CyclicTransfer(Algorithm):
 def _ring(federation: Federation) -> Cyclic:
     topology = peer_topology(federation)
     if not isinstance(topology, Cyclic):
-        raise ConfigError(f"a model can only travel round a ring, not in the topology '{type(topology).__name__}'",
+        raise ConfigError(f"a model can only travel round a ring, not in the topology '{name_of(type(topology))}'",
                           remedy="set topology.name = 'cyclic'")
     return topology

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
 from tequio.federation.roles import Flow, require
@@ -27,7 +28,7 @@ def peer_topology(federation: Federation) -> PeerTopology:
     """The federation's topology, if its parties are peers that may exchange models."""
     topology = federation.topology
     if not isinstance(topology, PeerTopology):
-        raise ConfigError(f"peers cannot send models to each other in the topology '{type(topology).__name__}'",
+        raise ConfigError(f"peers cannot send models to each other in the topology '{name_of(type(topology))}'",
                           remedy="set topology.name = 'parallel', 'random' or 'cyclic'")
     require(topology.cast.party, topology.cast.party, Flow.EXCHANGE)
     return topology

@@ -18,7 +18,7 @@ from tequio.registry import register
 _YOURS = "yours"
 
 
-@register("dataset", "csv", example='name = "csv"\npath = "hospital.csv"\ntarget = "risk"')
+@register("dataset", "csv", example='[data]\nname = "csv"\npath = "hospital.csv"\ntarget = "risk"\n')
 @dataclass(frozen=True)
 class Csv:
     """A table of your own in a CSV file (comma, semicolon or tab; may be gzipped).
@@ -51,7 +51,7 @@ class Csv:
         return _load_files(self)
 
 
-@register("dataset", "parquet", example='name = "parquet"\npath = "hospital.parquet"\ntarget = "risk"')
+@register("dataset", "parquet", example='[data]\nname = "parquet"\npath = "hospital.parquet"\ntarget = "risk"\n')
 @dataclass(frozen=True)
 class Parquet:
     """A table of your own in a Parquet file.

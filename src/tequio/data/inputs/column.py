@@ -69,8 +69,7 @@ def column_of(name: str, values: NDArray[Any], *, parse: bool = False) -> Column
         return _numbers(name, values.astype(np.float64), values.dtype.kind != "f")
     if values.dtype.kind in "bOUST":
         return _from_objects(name, values.astype(object), parse)
-    raise DataError(f"column '{name}' is of type {values.dtype}, which is neither numbers nor text",
-                    remedy="turn it into numbers (a date into days since some day) or leave it out")
+    raise _unusable(name, str(values.dtype))
 
 
 def number_text(value: float) -> str:
@@ -96,6 +95,7 @@ def _from_objects(name: str, values: NDArray[Any], parse: bool) -> Column:
     if len(present) and all(_is_number(value) for value in present):
         whole = all(isinstance(value, int | np.integer) for value in present)
         return _numbers(name, np.where(missing, np.nan, values).astype(np.float64), whole)
+    _refuse_other_types(name, present)
     return _from_texts(name, ["" if lost else _text(value) for value, lost in zip(values, missing, strict=True)],
                        missing, parse)
 
@@ -118,6 +118,17 @@ def _parsed(name: str, texts: NDArray[Any], missing: NDArray[np.bool_]) -> Colum
     if not len(present) or any(text[0] == "0" and text[1:2].isdigit() for text in present):
         return None
     return Column(name, values, missing, whole=all(text.lstrip("+-").isdigit() for text in present))
+
+
+def _refuse_other_types(name: str, values: NDArray[Any]) -> None:
+    for value in values:
+        if not isinstance(value, str | bytes | bool | np.bool_ | int | float | np.number):
+            raise _unusable(name, type(value).__name__)
+
+
+def _unusable(name: str, kind: str) -> DataError:
+    return DataError(f"column '{name}' is of type {kind}, which is neither numbers nor text",
+                     remedy="turn it into numbers (a date into days since some day) or leave it out")
 
 
 def _is_number(value: Any) -> bool:

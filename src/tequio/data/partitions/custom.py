@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tequio.data.partition import Partition
 
 
-@register("partition", "custom")
+@register("partition", "custom", example='[data.partition]\nname = "custom"\nfunction = "my_rules:by_district"\n')
 @dataclass(frozen=True)
 class Custom:
     """Ask your own function `(dataset, rng) -> a party number for each row`; -1 leaves a row out.

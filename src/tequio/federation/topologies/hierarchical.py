@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from annotated_types import Ge
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
 from tequio.federation.aggregation import Combined, Updates
@@ -60,7 +61,7 @@ class Hierarchical:
     def check(self, aggregator: Aggregator) -> None:
         """Refuse an aggregator that would give another result in groups than over the whole cohort."""
         if not aggregator.linear and not self.allow_nonlinear:
-            raise ConfigError(f"the aggregator '{type(aggregator).__name__}' is not linear: aggregating in groups "
+            raise ConfigError(f"the aggregator '{name_of(type(aggregator))}' is not linear: aggregating in groups "
                               "changes its result", remedy="use topology 'client-server', or set "
                                                            "topology.allow_nonlinear = true if that is what you want")
 

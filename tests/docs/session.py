@@ -1,0 +1,31 @@
+"""A Python process that runs the blocks of one page in one namespace: JSON lines in, JSON lines out."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import traceback
+from contextlib import redirect_stdout
+
+
+def main() -> None:
+    """Answer each block with what it printed and, where it failed, the trace."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        printed, error = io.StringIO(), ""
+        with redirect_stdout(printed):
+            try:
+                exec(compile(asked["code"], asked["place"], "exec"), namespace)
+            except BaseException:
+                error = traceback.format_exc()
+        answers.write(json.dumps({"printed": printed.getvalue(), "error": error}) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
