@@ -88,8 +88,8 @@ def kind_page(kind: str) -> str:
     overview = _table(["name", "is", "paper"], [[_anchor(entry.name), _text(entry.summary), _text(entry.paper)]
                                                 for entry in found])
     place = next(line for line in describe(found[0])["example"].split("\n") if line.startswith("["))
-    return _page(_PLURALS.get(kind, f"{kind.capitalize()}s"), f"{kind.capitalize()}: {registry.KINDS[kind]}. In a config: "
-                 f"`{place}`.", overview, *(_component(entry) for entry in found))
+    told = f"{kind.capitalize()}: {registry.KINDS[kind]}. In a config: `{place}`."
+    return _page(_PLURALS.get(kind, f"{kind.capitalize()}s"), told, overview, *(_component(entry) for entry in found))
 
 
 def _component(entry: registry.Entry) -> str:
@@ -239,7 +239,8 @@ def prepare_page() -> str:
         parts.append("\n\n".join(filter(None, told)))
     return _page("Preparation steps", "What `data.prepare` may list: names, or tables of a name and parameters. Steps "
                  "are fitted on training rows only, by each party; with `data.prepare_scope = \"federated\"` the "
-                 "parties' statistics are merged.", '```toml\n[data]\nname = "wine"\nprepare = ["standardise"]\n```', *parts)
+                 "parties' statistics are merged.",
+                 '```toml\n[data]\nname = "wine"\nprepare = ["standardise"]\n```', *parts)
 
 
 def metrics_page() -> str:
@@ -265,7 +266,8 @@ def errors_page() -> str:
                 + _table(["message", "what to do"], sorted(raised.get(one.__name__, []))) for one in classes]
     return _page("Errors", "An error names the place, the cause and what to do, and ends the command with its exit "
                  "code. `--debug` adds the trace. All are `tequio.TequioError`; in the messages below `…` stands for "
-                 "the names and numbers of your case.", _table(["id", "error", "exit code", "means"], overview), *sections)
+                 "the names and numbers of your case.",
+                 _table(["id", "error", "exit code", "means"], overview), *sections)
 
 
 def raised_errors(names: set[str]) -> dict[str, list[list[str]]]:

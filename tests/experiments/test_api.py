@@ -97,7 +97,8 @@ def test_a_result_shows_itself(toy):
     result = tequio.run(toy, **{"data.copies": 10, "data.test": 0.5})
     html = result._repr_html_()
     assert "test.rmse" in html
-    assert "model_sha256" in html
+    assert "<svg" in html
+    assert tequio.run(toy, **{"evaluation.at": []})._repr_html_().startswith("<table>")
 
 
 def test_progress_may_be_shown(toy, capsys):

@@ -24,6 +24,8 @@ def test_an_empty_config_is_complete():
 
 @pytest.mark.parametrize(("key", "value", "message", "remedy"), [
     ("round", 3, "toy.toml has no key 'round'", "did you mean 'rounds'?"),
+    ("epochs", 3, "toy.toml has no key 'epochs'", "'epochs' is a key of [local]"),
+    ("patience", 3, "toy.toml has no key 'patience'", "'patience' is a key of [stop]"),
     ("data.splt", {}, "toy.toml: [data] has no key 'splt'", "did you mean 'split'?"),
     ("data.copeis", 2, "toy.toml: [data] has no key 'copeis'", "did you mean 'copies'?"),
     ("data.split.tets", 0.1, "toy.toml: [data.split] has no key 'tets'", "did you mean 'test'?"),
@@ -69,7 +71,7 @@ def test_a_name_alone_stands_for_a_table(given):
 
 def test_overrides_go_on_top_of_the_file(toy):
     config = load_config(toy, ["rounds=7", "local.epochs=3", "data.copies=2", "data.partition.name=iid"])
-    assert (config.rounds, config.local["epochs"], config.data.parameters) == (7, 3, {"copies": 2})
+    assert (config.rounds, config.local["epochs"], config.data.parameters["copies"]) == (7, 3, 2)
     assert config.data.partition["name"] == "iid"
     with pytest.raises(ConfigError, match="'rounds' is not a table"):
         load_config(toy, ["rounds.x=7"])

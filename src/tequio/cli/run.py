@@ -132,8 +132,8 @@ def _saved_plot(result: Result) -> str:
 
     try:
         result.plot(path=result.folder / PLOT)
-    except MissingExtra as missing:
-        return f"none: {missing}"
+    except (MissingExtra, ConfigError) as cause:
+        return f"none: {cause}"
     return str(result.folder / PLOT)
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tequio import registry
 from tequio.components import build, explain, parameters_of, validate
+from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.tables import Config, Data, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
@@ -88,6 +89,7 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
     for party, own in config.overrides.items():
         training = registry.find("training", filled["local"]["name"]).component
@@ -165,8 +167,19 @@ def _as_config_error(cause: ValidationError, source: str) -> ConfigError:
     *tables, key = [str(part) for part in first["loc"]]
     place = f"{source}: [{'.'.join(tables)}]" if tables else source
     if first["type"] == "extra_forbidden":
-        return ConfigError(f"{place} has no key '{key}'", remedy=nearest(key, _keys(Config, tables)))
+        return ConfigError(f"{place} has no key '{key}'", remedy=_hint(key, _keys(Config, tables)))
     return ConfigError(f"{source}: {explain(cause)}", remedy="see the config reference in the docs")
+
+
+def _hint(key: str, allowed: list[str]) -> str:
+    """The nearest key of the table or, where there is none, the table that has such a key."""
+    near = nearest(key, allowed)
+    homes = {table: list(model.model_fields) for table, field in Config.model_fields.items()
+             if isinstance(model := field.annotation, type) and issubclass(model, BaseModel)}
+    homes |= {table: [field.name for field in parameters_of(registry.find(*wanted).component)]
+              for table, wanted in _COMPONENTS.items()}
+    home = next((table for table, keys in homes.items() if key in keys), "")
+    return f"'{key}' is a key of [{home}]" if home and not near.startswith("did you mean") else near
 
 
 def _keys(model: type[BaseModel], tables: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.errors import RunError
 from tequio.experiments.store import EVENTS, METRICS, Journal, write_whole
 from tequio.experiments.table import Cell, Table, read_csv
 
@@ -33,7 +34,7 @@ class Recorder:
         self._events = Journal(folder / EVENTS, kept[EVENTS] if kept else 0)
         self._listen = listen
         self._path = folder / METRICS
-        self.metrics = _first_rows(read_csv(self._path), kept[METRICS]) if kept else Table()
+        self.metrics = _first_rows(self._path, kept[METRICS]) if kept else Table()
         write_whole(self._path, self.metrics.to_csv().encode() if self.metrics.columns else b"")
         self._lines = Journal(self._path)
         self._loss: dict[str, float] = {}
@@ -86,5 +87,9 @@ def as_json(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _first_rows(table: Table, count: int) -> Table:
+def _first_rows(path: Path, count: int) -> Table:
+    table = read_csv(path)
+    if len(table) < count:
+        raise RunError(f"'{path}' has fewer rows than its checkpoint says ({len(table)} of {count})",
+                       remedy="the run folder was changed by hand; start the run anew")
     return Table(table.columns, table.rows[:count])

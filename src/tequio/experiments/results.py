@@ -9,6 +9,7 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tequio.errors import ConfigError, MissingExtra, RunError
 from tequio.experiments import store
 from tequio.experiments.config import load_config
 from tequio.experiments.models import read_model
@@ -39,6 +40,9 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Final metrics, rounds, seconds, bytes and the model's fingerprint."""
+        if not is_finished(self.folder):
+            raise RunError(f"the run '{self.folder}' is not finished",
+                           remedy=f"go on with it: tequio run --resume {self.folder}")
         content: dict[str, Any] = json.loads((self.folder / store.SUMMARY).read_text(encoding="utf-8"))
         return content
 
@@ -78,8 +82,17 @@ class Result:
         return self.summary | {"folder": str(self.folder)} | ({"baselines": beside} if beside else {})
 
     def _repr_html_(self) -> str:
-        facts = {name: value for name, value in self.summary.items() if isinstance(value, int | float | str)}
-        facts |= self.summary["metrics"]
+        return f"{self._facts()}{self._drawing()}"
+
+    def _facts(self) -> str:
+        names = ("run", "algorithm", "data", "parties", "rounds", "stopped", "seconds", "bytes_up", "bytes_down")
+        facts = {name: self.summary[name] for name in names} | self.summary["metrics"]
         rows = "".join(f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(shown(value))}</td></tr>"
                        for name, value in facts.items())
         return f"<table>{rows}</table>"
+
+    def _drawing(self) -> str:
+        try:
+            return str(self.plot()._repr_svg_())
+        except (MissingExtra, ConfigError):
+            return ""

@@ -103,7 +103,10 @@ class Run:
             self._recorder.event("start", facts)
             for warning in self._scenario.warnings:
                 self._recorder.event("warning", {"message": warning})
-            return self._scenario.algorithm.start(self._federation)
+            started = time.perf_counter()
+            state = self._scenario.algorithm.start(self._federation)
+            self._situation.seconds = time.perf_counter() - started
+            return state
         self._situation = Situation.from_plain(checkpoint.facts)
         self._federation.traffic = self._situation.training
         self._federation.round = checkpoint.round

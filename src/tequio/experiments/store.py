@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ BASELINES = "baselines"
 def new_folder(parent: str | Path, name: str, identity: str) -> Path:
     """Make `parent/name-<UTC time>-<short hash>`."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    label = f"{name}-{moment}-{identity[:8]}"
+    label = f"{safe_name(name)}-{moment}-{identity[:8]}"
     with explained(Path(parent)):
         for number in range(1, 1000):
             path = Path(parent) / (label if number == 1 else f"{label}-{number}")
@@ -33,6 +34,11 @@ def new_folder(parent: str | Path, name: str, identity: str) -> Path:
             except FileExistsError:
                 continue
     raise RunError(f"no free name for a run folder like '{label}'", remedy="choose another output.folder")
+
+
+def safe_name(text: str) -> str:
+    """A text as part of a folder's name."""
+    return re.sub(r"[^\w.=+-]+", "_", text)
 
 
 def find_folder(run: str | Path, parent: str | Path = "runs") -> Path:
@@ -140,12 +146,12 @@ class Journal:
             import fcntl
 
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            return
         except BlockingIOError:
             os.close(self._descriptor)
             raise RunError(f"another process is writing '{self._path.parent}'",
                            remedy="wait for it or stop it") from None
+        except (ImportError, OSError):
+            return  # some systems and some network folders know no locks
 
 
 def _sync_folder(folder: Path) -> None:

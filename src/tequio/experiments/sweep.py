@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +15,7 @@ from tequio.experiments.config import complete, config_hash, with_key
 from tequio.experiments.recording import ignore
 from tequio.experiments.results import Result, is_finished
 from tequio.experiments.runner import run_config
-from tequio.experiments.store import write_whole
+from tequio.experiments.store import safe_name, write_whole
 from tequio.experiments.table import Table
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ class SweepCell:
     @property
     def label(self) -> str:
         """What is special about this cell, short enough for a folder's name."""
-        words = [f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.settings.items()]
-        return re.sub(r"[^\w.=+-]+", "_", "-".join([*words, f"seed={self.config.seed}"]))[:80]
+        words = [f"{short_key(key)}={_short(value)}" for key, value in self.settings.items()]
+        return safe_name("-".join([*words, f"seed={self.config.seed}"]))[:80]
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None =
     """Run every cell that is not finished yet; the table always comes from the stored runs."""
     cells = sweep_cells(given, source=source)
     first = cells[0].config
-    folder = Path(first.output.folder) / f"{first.name}-sweep"
+    folder = Path(first.output.folder) / f"{safe_name(first.name)}-sweep"
     results = []
     for number, cell in enumerate(cells, start=1):
         place = folder / f"{cell.label}-{config_hash(cell.config)[:8]}"
@@ -99,6 +98,11 @@ def summary_table(cells: list[SweepCell], results: list[Result]) -> Table:
         finals = [results[position].summary["metrics"] for position in positions]
         table.add({**settings, "seeds": len(positions), **_means(finals)})
     return table
+
+
+def short_key(key: str) -> str:
+    """The part of a dotted key that tells most: 'epochs' of local.epochs, 'algorithm' of algorithm.name."""
+    return key.removesuffix(".name").rpartition(".")[2]
 
 
 def _means(finals: list[dict[str, float | None]]) -> dict[str, float | None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.components import to_plain
-from tequio.errors import DataError, PartyError, QuorumError
+from tequio.errors import DataError, PartyError, QuorumError, TequioError
 from tequio.federation import models
 from tequio.federation.exchange import Failure, Order
 from tequio.federation.replies import Replies
@@ -121,10 +122,11 @@ class Federation:
 
     def ask(self, parties: ArrayLike, task: Task, payload: Payload | None = None, *,
             settings: Mapping[str, Any] | None = None, each: Mapping[int, Payload] | None = None,
-            stages: Sequence[Stage] = ()) -> Replies:
+            stages: Sequence[Stage] = (), check: Callable[[Payload, str], object] | None = None) -> Replies:
         """Ask parties to run a task; wait for the answers, in party order.
 
         `payload` goes to all of them, `each[party]` to one only. Updates pass through the stages on their way back.
+        `check(payload, whose)` raises an error for a reply that cannot be used: that party then counts as failed.
         """
         require_ask(self.topology.cast)
         asked = self._known(parties)
@@ -132,11 +134,11 @@ class Federation:
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        sound = [reply for reply in answers if _finite(reply.payload)]
-        failures = [failure for outcome in outcomes for failure in outcome.failures]
-        if len(sound) < len(answers):
-            failures += _unsound(answers, sound)
-        replies = Replies(tuple(sound), tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
+        faults = [fault for reply in answers if (fault := self._fault(reply, check))]
+        failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
+        unsound = {fault.party for fault in faults}
+        replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
+                          tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
         self._account(task, asked, replies)
         self._judge(task, asked, replies)
         for stage in reversed(stages):
@@ -168,6 +170,18 @@ class Federation:
             self.engine.submit(Order(self._tickets, task.name, tuple(int(party) for party in chunk), self.round,
                                      payload, plain_settings, plain_stages, own))
         return [self.engine.collect() for _ in chunks]
+
+    def _fault(self, reply: Reply, check: Callable[[Payload, str], object] | None) -> Failure | None:
+        """What is wrong with an answer, if anything."""
+        if not _finite(reply.payload):
+            return Failure(reply.party, "its reply has values that are not finite",
+                           "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
+        try:
+            if check is not None:
+                check(reply.payload, f"party '{self.name(reply.party)}'")
+        except TequioError as cause:
+            return Failure(reply.party, cause.message, cause.remedy)
+        return None
 
     def _account(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
         up = sum(reply.bytes_up for reply in replies)
@@ -208,16 +222,10 @@ def cut(parties: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return np.array_split(parties, pieces)
 
 
-def _unsound(answers: list[Reply], sound: list[Reply]) -> list[Failure]:
-    kept = {reply.party for reply in sound}
-    return [Failure(reply.party, "its reply has values that are not finite",
-                    "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
-            for reply in answers if reply.party not in kept]
-
-
 def _mean_loss(replies: Replies) -> dict[str, float]:
     """The training loss that the parties report, each weighed by its rows."""
-    told = [payload for payload in replies.payloads if {"loss", "rows"} <= payload.keys()]
+    told = [payload for payload in replies.payloads
+            if isinstance(payload.get("loss"), Real) and isinstance(payload.get("rows"), Real)]
     rows = sum(payload["rows"] for payload in told)
     return {"loss": sum(payload["loss"] * payload["rows"] for payload in told) / rows} if rows else {}
 

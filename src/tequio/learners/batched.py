@@ -36,7 +36,7 @@ LARGEST = 1_000_000
 TOGETHER_NUMBERS = 4_000_000
 """Weights, with the optimizer's memory of them, that are worked on at a time: more no longer fit into caches."""
 
-FEWEST, MOST = 5, 50
+FEWEST, MOST = 2, 50
 """Bounds on the number of parties at a time."""
 
 BLOCK_NUMBERS = 500_000

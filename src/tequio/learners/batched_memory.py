@@ -14,7 +14,12 @@ EVEN = 32
 """Numbers that the elementwise kernels take in one go. What is left over at the end of a tensor they compute in
 another way, which may differ in the last bit; so tensors are filled up, and a party's numbers never lie in the rest."""
 
-_kept = threading.local()
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.buffers: dict[str, Tensor] = {}
+
+
+_kept = _Kept()
 
 
 def even(numbers: int) -> int:
@@ -26,10 +31,9 @@ def memory(name: str, numbers: int) -> Tensor:
     """A flat buffer of at least that many numbers. It holds whatever the last user of that name left in it."""
     import torch
 
-    kept: dict[str, Tensor] = _kept.__dict__
-    buffer = kept.get(name)
+    buffer = _kept.buffers.get(name)
     if buffer is None or len(buffer) < even(numbers):
-        buffer = kept[name] = torch.zeros(even(numbers))
+        buffer = _kept.buffers[name] = torch.zeros(even(numbers))
     return buffer
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.learners.batched_memory import memory, shaped
 from tequio.learners.batched_steps import parts_of
 from tequio.learners.torch_model import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from tequio.learners.batched_layers import Layer
@@ -60,18 +63,22 @@ def load_constants(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) 
 
 def collect(stack: DenseStack, layers: list[Layer], first: int, end: int) -> list[Arrays]:
     """Copies of the models in some slots, laid out as they travel."""
-    import torch
-
-    block = np.empty((end - first, stack.parameters), np.float32)
-    models: list[Arrays] = [{} for _ in range(first, end)]
+    block = shaped(memory("models", (end - first) * stack.parameters), (end - first, stack.parameters))
     start = 0
-    for name, view in _as_they_travel(stack, layers).items():
-        columns = block[:, start:start + view[0].numel()].reshape(end - first, *view.shape[1:])
+    for view in _as_they_travel(stack, layers).values():
+        columns = block[:, start:start + view[0].numel()]
+        _copy(columns.unflatten(1, view.shape[1:]), view[first:end])
         start += view[0].numel()
-        for model, values in zip(models, columns, strict=True):
-            model[name] = values
-        _copy(torch.from_numpy(columns), view[first:end])
-    return models
+    # Each model gets memory of its own: one that is kept for long must not keep those of others.
+    return [_cut(row.copy(), stack) for row in block.numpy()]
+
+
+def _cut(numbers: NDArray[np.float32], stack: DenseStack) -> Arrays:
+    model, start = {}, 0
+    for name, shape in stack.shapes.items():
+        model[name] = numbers[start:start + prod(shape)].reshape(shape)
+        start += prod(shape)
+    return model
 
 
 def _copy(target: Tensor, values: Tensor) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 8
 _SEED_OF_FROZEN_PARAMETERS = 0
-_kept = threading.local()
 
 
 class Builder(Protocol):
@@ -88,17 +87,23 @@ class TorchModel:
         return outputs if outputs.ndim == 2 else outputs[:, None]
 
 
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.models: dict[tuple[type, str, int], tuple[Builder, Schema, TorchModel]] = {}
+
+
+_kept = _Kept()
+
+
 def model_for(builder: Builder, schema: Schema) -> TorchModel:
     """The module of a learner for a schema, kept for the next call."""
-    kept: dict[Any, Any] = _kept.__dict__
     key = (type(builder), repr(builder), id(schema))
-    if key not in kept:
-        if len(kept) >= _MOST_KEPT:
-            kept.pop(next(iter(kept)))
+    if key not in _kept.models:
+        if len(_kept.models) >= _MOST_KEPT:
+            _kept.models.pop(next(iter(_kept.models)))
         # Builder and schema are kept too: nothing else can then come to live under their ids.
-        kept[key] = (builder, schema, _prepare(builder, schema))
-    model: TorchModel = kept[key][2]
-    return model
+        _kept.models[key] = (builder, schema, _prepare(builder, schema))
+    return _kept.models[key][2]
 
 
 def fresh_model(builder: Builder, schema: Schema, rng: np.random.Generator) -> Arrays:

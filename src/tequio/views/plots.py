@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +29,13 @@ def plot_results(result: Result, *, metric: str = "", path: str | Path | None = 
     """A metric over rounds, the run's baselines beside it, and how the parties spread around their mean."""
     figure_class = _figure_class()
     runs, column = runs_of(result), metric or _headline_column(result)
+    if not column:
+        raise ConfigError("the run has no metric to draw")
     if column not in result.metrics.columns:
         raise ConfigError(f"the run has no metric '{column}'", remedy=nearest(column, result.metrics.columns))
     figure = figure_class(figsize=(7.2, 4.3), layout="constrained", dpi=160)
+    # A notebook that never imported pyplot would show the figure's name only.
+    figure._repr_svg_ = partial(as_svg, figure)  # type: ignore[attr-defined]
     axes = figure.subplots()
     for position, (name, run) in enumerate(runs.items()):
         _draw(axes, run, column, name, position)
@@ -37,6 +43,13 @@ def plot_results(result: Result, *, metric: str = "", path: str | Path | None = 
     if path is not None:
         _save(figure, Path(path))
     return figure
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as an SVG element."""
+    picture = BytesIO()
+    figure.savefig(picture, format="svg")
+    return picture.getvalue().decode().partition("?>")[2]
 
 
 def _figure_class() -> type[Figure]:
@@ -48,9 +61,9 @@ def _figure_class() -> type[Figure]:
 
 
 def _headline_column(result: Result) -> str:
-    name = headline_metric(result)
+    name = headline_metric(result) or "loss"
     candidates = [f"{prefix}.{name}" for prefix in _PREFIXES] + [f"parties.{name}.mean", "train.loss"]
-    return next((column for column in candidates if column in result.metrics.columns), result.metrics.columns[0])
+    return next((column for column in candidates if column in result.metrics.columns), "")
 
 
 def _draw(axes: Axes, run: Result, column: str, name: str, position: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tequio.experiments.measuring import main_metric
+from tequio.experiments.sweep import short_key
 from tequio.experiments.table import shown
 from tequio.learners.metrics import METRICS
 
@@ -26,9 +28,9 @@ def runs_of(result: Result) -> dict[str, Result]:
 
 
 def headline_metric(result: Result) -> str:
-    """The metric that stands for the run: 'accuracy', 'rmse', 'inertia', ..."""
+    """The metric that stands for the run: 'accuracy', 'rmse', 'inertia', ...; empty where nothing was measured."""
     present = {part for name in result.summary["metrics"] for part in name.split(".")}
-    return next((name for name in METRICS if name in present and name != "loss"), "loss")
+    return main_metric(name for name in METRICS if name in present) if present else ""
 
 
 def result_table(result: Result) -> RichTable:
@@ -36,7 +38,7 @@ def result_table(result: Result) -> RichTable:
     metric, runs = headline_metric(result), runs_of(result)
     columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
     filled = {title: cells for title, cells in columns.items() if any(cells)}
-    table = _table(f"{result.summary['name']}: {METRICS[metric].meaning}")
+    table = _table(_title(result.summary["name"], metric))
     table.add_column("\nrun", no_wrap=True)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
@@ -50,12 +52,13 @@ def sweep_table(swept: SweepResult) -> RichTable:
     """One row a combination: mean and standard deviation over seeds of the headline metrics."""
     metric = headline_metric(swept.results[0])
     titles = {f"test.{metric}": f"test\n{metric}", f"parties.{metric}.mean": "at parties\nmean",
-              f"parties.{metric}.worst_decile": "at parties\nworst tenth", f"validation.{metric}": f"validation\n{metric}"}
+              f"parties.{metric}.worst_decile": "at parties\nworst tenth",
+              f"validation.{metric}": f"validation\n{metric}"}
     names = [name for name in titles if name in swept.table.columns][:3]
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
-    table = _table(f"{swept.folder.name}: mean ± sd over seeds, {METRICS[metric].meaning}")
+    table = _table(_title(f"{swept.folder.name}, mean ± sd over seeds", metric))
     for key in [*keys, "seeds"]:
-        table.add_column(f"\n{key.rpartition('.')[2]}", justify="right")
+        table.add_column(f"\n{short_key(key)}", justify="right")
     for name in names:
         table.add_column(titles[name].replace("_", " "), justify="right", no_wrap=True)
     for row in swept.table:
@@ -103,6 +106,10 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
 }
+
+
+def _title(name: str, metric: str) -> str:
+    return f"{name}: {METRICS[metric].meaning}" if metric else name
 
 
 def _table(title: str) -> RichTable:

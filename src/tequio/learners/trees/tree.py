@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tequio.errors import PayloadError
+from tequio.learners.trees.walk import LEAF, Walk, node_depths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-LEAF = -1
-"""Stands for "no feature" at a leaf and for "no child"."""
+__all__ = ["LEAF", "Kind", "Tree", "fault_of", "real_numbers", "whole_numbers"]
 
 Kind = Literal["binary", "multiway"]
-_ROWS_AT_A_TIME = 8192  # keeps the working arrays of a prediction in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,59 +54,61 @@ class Tree:
     @cached_property
     def depths(self) -> NDArray[np.int64]:
         """Edges from the root to each node."""
-        depths = np.zeros(len(self), dtype=np.int64)
-        for node, own in enumerate(self.children):
-            depths[own[own != LEAF]] = depths[node] + 1
-        return depths
+        return node_depths(self.children)
 
     @cached_property
     def parents(self) -> NDArray[np.int64]:
         """Each node's parent, LEAF for the root."""
         parents = np.full(len(self), LEAF, dtype=np.int64)
-        for node, own in enumerate(self.children):
-            parents[own[own != LEAF]] = node
+        node, place = np.nonzero(self.children != LEAF)
+        parents[self.children[node, place]] = node
         return parents
 
     @cached_property
+    def support(self) -> NDArray[np.float64]:
+        """(nodes,) rows that reached each node in training; 0 for a category that was never met there."""
+        total: NDArray[np.float64] = self.counts.sum(axis=1)
+        return total
+
+    @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """(nodes, classes) class shares at each node; equal shares where nothing was counted."""
-        totals = self.counts.sum(axis=1, keepdims=True)
-        shares: NDArray[np.float64] = np.full_like(self.counts, 1 / self.classes)
-        np.divide(self.counts, totals, out=shares, where=totals > 0)
+        """(nodes, classes) class shares at each node. A node that no row reached has the shares of its parent."""
+        counted = np.arange(len(self))
+        while (empty := (self.support[counted] <= 0) & (counted > 0)).any():
+            counted = np.where(empty, self.parents[counted], counted)
+        counts, totals = self.counts[counted], self.support[counted][:, None]
+        shares: NDArray[np.float64] = np.full_like(counts, 1 / self.classes)
+        np.divide(counts, totals, out=shares, where=totals > 0)
         return shares
 
-    def find(self, features: NDArray[Any]) -> NDArray[np.int64]:
-        """The node where each row ends: a leaf, or an inner node of a multiway tree without a child for the category."""
-        found = np.empty(len(features), dtype=np.int64)
-        for start in range(0, len(features), _ROWS_AT_A_TIME):
-            part = slice(start, start + _ROWS_AT_A_TIME)
-            found[part] = self._descend(features[part])
-        return found
+    def path(self, node: int) -> list[int]:
+        """The nodes from the root to this one."""
+        nodes = [int(node)]
+        while self.parents[nodes[-1]] != LEAF:
+            nodes.append(int(self.parents[nodes[-1]]))
+        return nodes[::-1]
+
+    def find(self, features: NDArray[Any]) -> NDArray[np.intp]:
+        """The node where each row ends: a leaf, or an inner node of a multiway tree without a child for the category.
+
+        A missing value goes right in a binary tree and stays where it is in a multiway tree.
+        """
+        return self.walk.find(features)
+
+    def stuck(self, features: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which rows end at an inner node, because it has no child for their category."""
+        ends_inside: NDArray[np.bool_] = self.feature[self.find(features)] != LEAF
+        return ends_inside
 
     def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """(rows, classes) class shares of the node where each row ends."""
-        return self.probabilities[self.find(features)]
+        shares: NDArray[np.float64] = self.probabilities.take(self.find(features), axis=0)
+        return shares
 
-    def _descend(self, features: NDArray[Any]) -> NDArray[np.int64]:
-        node = np.zeros(len(features), dtype=np.int64)
-        moving = np.arange(len(features))
-        while True:
-            split = self.feature[node[moving]]
-            moving = moving[split != LEAF]
-            if not len(moving):
-                return node
-            here = node[moving]
-            below = self._step(here, features[moving, self.feature[here]])
-            moving, below = moving[below != LEAF], below[below != LEAF]
-            node[moving] = below
-
-    def _step(self, here: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int32]:
-        if self.kind == "binary":
-            # A missing value compares false, so it goes right; `not <=` would send it left.
-            return self.children[here, (~(values <= self.threshold[here])).astype(np.int64)]
-        codes = values.astype(np.int64)
-        known = (codes >= 0) & (codes < self.children.shape[1])
-        return np.where(known, self.children[here, np.where(known, codes, 0)], LEAF)
+    @cached_property
+    def walk(self) -> Walk:
+        """The tables by which rows go down the tree."""
+        return Walk.of(self.feature, self.children, self.threshold if self.kind == "binary" else None)
 
     def to_payload(self) -> dict[str, Any]:
         """The tree as a payload: it may travel."""
@@ -118,10 +119,8 @@ class Tree:
     def from_payload(cls, payload: Mapping[str, Any], *, features: int, classes: int, whose: str = "a party") -> Tree:
         """The tree back from a payload that somebody sent; anything but a sound tree for this data is refused."""
         try:
-            tree = cls(payload["kind"], np.asarray(payload["feature"]).astype(np.int32),
-                       np.asarray(payload["threshold"]).astype(np.float64),
-                       np.asarray(payload["children"]).astype(np.int32),
-                       np.asarray(payload["counts"]).astype(np.float64))
+            tree = cls(payload["kind"], whole_numbers(payload["feature"]), real_numbers(payload["threshold"]),
+                       whole_numbers(payload["children"]), real_numbers(payload["counts"]))
         except (KeyError, TypeError, ValueError) as cause:
             raise PayloadError(f"{whose} sent something that is not a tree: {cause!r}") from None
         fault = fault_of(tree, features, classes)
@@ -130,36 +129,60 @@ class Tree:
         return tree
 
 
+def whole_numbers(values: Any) -> NDArray[np.int32]:
+    """An array of node or column numbers, from an array or from lists."""
+    array = np.asarray(values)
+    # A number that does not fit would come out as another one.
+    if array.size and (array.dtype.kind not in "iu" or array.min() < LEAF or array.max() > np.iinfo(np.int32).max):
+        raise ValueError("nodes and columns are not whole numbers from -1 up")
+    return array.astype(np.int32)
+
+
+def real_numbers(values: Any) -> NDArray[np.float64]:
+    """An array of thresholds, counts or other numbers, from an array or from lists."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise ValueError("thresholds and counts are not numbers")
+    return array.astype(np.float64)
+
+
 def fault_of(tree: Tree, features: int, classes: int) -> str:
     """What is wrong with a tree, or nothing."""
-    nodes = len(tree.feature)
-    if tree.kind not in ("binary", "multiway"):
+    nodes = len(tree.feature) if tree.feature.ndim == 1 else 0
+    if not isinstance(tree.kind, str) or tree.kind not in ("binary", "multiway"):
         return f"its kind is {tree.kind!r}"
-    if not nodes or tree.feature.ndim != 1 or tree.threshold.shape != (nodes,) or tree.children.ndim != 2 or \
-            len(tree.children) != nodes or tree.counts.ndim != 2 or len(tree.counts) != nodes:
+    if not nodes or tree.threshold.shape != (nodes,) or tree.children.ndim != 2 or len(tree.children) != nodes or \
+            tree.counts.ndim != 2 or len(tree.counts) != nodes:
         return "its arrays do not fit each other"
     if tree.counts.shape[1] != classes:
         return f"it speaks of {tree.counts.shape[1]} classes instead of {classes}"
     if not np.isfinite(tree.counts).all() or (tree.counts < 0).any():
         return "it has counts that are negative or not finite"
-    inner = tree.feature != LEAF
-    if (tree.feature[inner] < 0).any() or (tree.feature[inner] >= features).any():
+    return fault_of_splits(tree.kind, tree.feature, tree.threshold, tree.children, features)
+
+
+def fault_of_splits(kind: Kind, feature: NDArray[Any], threshold: NDArray[Any], children: NDArray[Any],
+                    features: int) -> str:
+    """What is wrong with the shape of a tree whose arrays fit each other, or nothing."""
+    inner = feature != LEAF
+    if (feature[inner] < 0).any() or (feature[inner] >= features).any():
         return "it splits on a column that does not exist"
-    if tree.kind == "binary" and (not np.isfinite(tree.threshold[inner]).all() or tree.children.shape[1] != 2):
+    if kind == "binary" and children.shape[1] != 2:
+        return f"its nodes have room for {children.shape[1]} children instead of 2"
+    if kind == "binary" and not np.isfinite(threshold[inner]).all():
         return "it has a threshold that is not a finite number"
-    return _fault_of_children(tree, inner)
+    return _fault_of_children(kind, inner, children)
 
 
-def _fault_of_children(tree: Tree, inner: NDArray[np.bool_]) -> str:
-    given = tree.children[tree.children != LEAF]
-    if (tree.children[~inner] != LEAF).any():
+def _fault_of_children(kind: Kind, inner: NDArray[np.bool_], children: NDArray[Any]) -> str:
+    given, held = children[children != LEAF], (children != LEAF).sum(axis=1)
+    if held[~inner].any():
         return "a leaf has children"
-    if tree.kind == "binary" and (tree.children[inner] == LEAF).any():
+    if (held[inner] < (2 if kind == "binary" else 1)).any():
         return "a node lacks a child"
-    if (given < 0).any() or (given >= len(tree)).any():
+    if (given < 0).any() or (given >= len(children)).any():
         return "it names a child that does not exist"
-    if len(np.unique(given)) != len(given) or len(given) != len(tree) - 1:
-        return "a node has two parents or none"
     # Every node but the root has exactly one parent that comes before it, so there can be no cycle.
-    parents = np.repeat(np.arange(len(tree)), (tree.children != LEAF).sum(axis=1))
-    return "" if (given > parents).all() else "a child comes before its parent (a cycle)"
+    if (given <= np.repeat(np.arange(len(children)), held)).any():
+        return "a child comes before its parent (a cycle)"
+    return "" if len(np.unique(given)) == len(given) == len(children) - 1 else "a node has two parents or none"

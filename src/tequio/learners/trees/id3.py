@@ -1,0 +1,142 @@
+"""ID3: multiway trees on categories, grown level by level from tables of counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Interval
+
+from tequio.learners.trees.counting import Categories, counts_of_rows, information_gain
+from tequio.learners.trees.learner import Scoring, category_codes, checked_weights, class_codes
+from tequio.learners.trees.tree import LEAF, Tree
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.learners.trees.counting import CountsOf
+
+SplitSize = Annotated[int, Ge(2)] | Annotated[float, Interval(gt=0, lt=1)]
+"""Rows that a node needs to be split: a number, or a share of all rows."""
+
+Children = Literal["domain", "observed"]
+
+_SAME_GAIN = 1e-10  # bits; gains closer than this differ by rounding only
+_TABLE_CELLS = 1 << 24  # 128 MB of counts at a time
+
+
+@register("learner", "id3", paper="Quinlan, 1986")
+@dataclass(frozen=True)
+class ID3(Scoring):
+    """ID3 decision tree on categorical columns: one child a category, chosen by information gain.
+
+    Parameters:
+        depth: most conditions from the root to a leaf (0: half as many as there are columns)
+        min_split: rows that a node needs to be split, as a number or as a share of all rows
+        children: domain (a child for each category of the schema; one without rows has its parent's class shares)
+            or observed (a child only for categories met at the node)
+    """
+
+    depth: Annotated[int, Ge(0)] = 0
+    min_split: SplitSize = 2
+    children: Children = "domain"
+
+    def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None) -> Tree:
+        """The tree of these rows; nothing is drawn, so the rng does not matter."""
+        codes, labels = category_codes(data, "id3"), class_codes(data, "id3")
+        categories, classes = Categories.of(data.schema), data.schema.target.size
+        counts_of = counts_of_rows(codes, labels, categories, classes, checked_weights(weights, len(data)))
+        return grow_id3(counts_of, categories, classes, depth=self.depth, min_split=self.min_split,
+                        children=self.children)
+
+
+def grow_id3(counts_of: CountsOf, categories: Categories, classes: int, *, depth: int = 0, min_split: float = 2,
+             children: Children = "domain") -> Tree:
+    """Grow a tree from tables of counts, whoever counted: one party, or many whose tables were added.
+
+    `counts_of(tree, nodes)` gives the table (nodes, categories, classes) of the rows that the tree, as far as it has
+    grown, takes to these nodes. It is asked once a level, the root first.
+    """
+    growth = _Growth(categories, classes, children)
+    nodes = np.zeros(1, dtype=np.int64)
+    for _ in range(depth or max(len(categories.sizes) // 2, 1)):
+        new = [growth.split(part, counts_of(growth.tree(), part), min_split)
+               for part in _parts(nodes, categories.total * classes)]
+        nodes = growth.divisible(np.concatenate(new), min_split)
+        if not len(nodes):
+            break
+    return growth.tree()
+
+
+def smallest_split(min_split: float, rows: float) -> float:
+    """How many rows a node needs to be split: the number itself, or that share of all rows rounded up, at least 2."""
+    return min_split if min_split >= 1 else max(2, ceil(min_split * rows))
+
+
+class _Growth:
+    """The arrays of a tree that is still growing, and which columns lie above each node."""
+
+    def __init__(self, categories: Categories, classes: int, children: Children) -> None:
+        self.categories, self.sizes, self.only_observed = categories, np.array(categories.sizes), children == "observed"
+        self.feature = np.full(1, LEAF)
+        self.children = np.full((1, self.sizes.max()), LEAF)
+        self.counts = np.zeros((1, classes))
+        self.used = np.zeros((1, len(self.sizes)), dtype=bool)
+
+    def tree(self) -> Tree:
+        """The tree so far."""
+        inner = self.feature[self.feature != LEAF]
+        width = self.sizes[inner].max() if len(inner) else 1
+        return Tree("multiway", self.feature.astype(np.int32), np.full(len(self.feature), np.nan),
+                    self.children[:, :width].astype(np.int32), self.counts.copy())
+
+    def divisible(self, nodes: NDArray[np.int64], min_split: float) -> NDArray[np.int64]:
+        """Those of the nodes that may be worth a look: not pure, not too small, with a column left."""
+        counts = self.counts[nodes]
+        total = counts.sum(axis=1)
+        large = total >= smallest_split(min_split, float(self.counts[0].sum()))
+        keep: NDArray[np.bool_] = large & (counts.max(axis=1) < total) & ~self.used[nodes].all(axis=1)
+        return nodes[keep]
+
+    def split(self, nodes: NDArray[np.int64], table: NDArray[np.float64], min_split: float) -> NDArray[np.int64]:
+        """Split the nodes on their best columns where that tells anything; gives the new nodes."""
+        self.counts[nodes] = table[:, :self.sizes[0]].sum(axis=1)
+        gain = np.where(self.used[nodes], -np.inf, information_gain(table, self.categories))
+        best = gain.max(axis=1, keepdims=True)
+        column = (gain >= best - _SAME_GAIN).argmax(axis=1)
+        large = self.counts[nodes].sum(axis=1) >= smallest_split(min_split, float(self.counts[0].sum()))
+        splits = np.flatnonzero((best[:, 0] > _SAME_GAIN) & large)
+        return self._add_children(nodes[splits], column[splits], table[splits])
+
+    def _add_children(self, nodes: NDArray[np.int64], column: NDArray[np.int64],
+                      table: NDArray[np.float64]) -> NDArray[np.int64]:
+        category = np.arange(self.children.shape[1])
+        present = category < self.sizes[column][:, None]
+        places = np.where(present, self.categories.starts[column][:, None] + category, 0)
+        counts = np.take_along_axis(table, places[:, :, None], axis=1)
+        if self.only_observed:
+            present &= counts.sum(axis=2) > 0
+        new = np.arange(present.sum()) + len(self.feature)
+        self.feature[nodes] = column
+        numbered = np.full(present.shape, LEAF)
+        numbered[present] = new
+        self.children[nodes] = numbered
+        self.used = np.concatenate([self.used, np.repeat(self._used_below(nodes), present.sum(axis=1), axis=0)])
+        self.feature = np.concatenate([self.feature, np.full(len(new), LEAF)])
+        self.children = np.concatenate([self.children, np.full((len(new), len(category)), LEAF)])
+        self.counts = np.concatenate([self.counts, counts[present]])
+        return new
+
+    def _used_below(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        below = self.used[nodes]
+        below[np.arange(len(nodes)), self.feature[nodes]] = True
+        return below
+
+
+def _parts(nodes: NDArray[np.int64], cells: int) -> list[NDArray[np.int64]]:
+    """The nodes in as few parts as keep a table of counts within memory."""
+    return np.array_split(nodes, -(-len(nodes) * cells // _TABLE_CELLS))

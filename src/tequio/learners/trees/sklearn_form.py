@@ -1,0 +1,102 @@
+"""Binary trees to and from scikit-learn's DecisionTreeClassifier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import ConfigError, DataError
+from tequio.learners.trees.tree import LEAF, Tree, fault_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.schema import Schema
+
+
+def from_sklearn(estimator: Any, schema: Schema) -> Tree:
+    """The tree of a fitted DecisionTreeClassifier, its class counts spread over all classes of the schema.
+
+    The estimator's classes are class codes or class names of the schema. scikit-learn rounds rows to single precision
+    before it compares them; the thresholds are set so that rows in double precision go the same way.
+    """
+    fitted = estimator.tree_
+    if fitted.n_features != len(schema.features):
+        raise DataError(f"the tree looks at {fitted.n_features} columns, the schema names {len(schema.features)}")
+    counts = np.zeros((fitted.node_count, schema.target.size))
+    # scikit-learn keeps class shares.
+    counts[:, _codes(estimator.classes_, schema)] = _whole(fitted.value[:, 0, :] *
+                                                           fitted.weighted_n_node_samples[:, None])
+    inner = fitted.children_left != LEAF
+    tree = Tree("binary", np.where(inner, fitted.feature, LEAF).astype(np.int32),
+                np.where(inner, _double_thresholds(fitted.threshold), np.nan),
+                np.stack([fitted.children_left, fitted.children_right], axis=1).astype(np.int32), counts)
+    fault = fault_of(tree, len(schema.features), schema.target.size)
+    if fault:
+        raise DataError(f"this tree of scikit-learn cannot be used: {fault}")
+    return tree
+
+
+def to_sklearn(tree: Tree, schema: Schema) -> Any:
+    """A DecisionTreeClassifier that predicts as the tree does; its classes are the schema's class codes."""
+    from sklearn.tree import DecisionTreeClassifier
+    from sklearn.tree._tree import Tree as FittedTree
+
+    if tree.kind != "binary":
+        raise ConfigError("a multiway tree has no form in scikit-learn, whose trees are binary",
+                          remedy="export it with to_json, or fit 'cart'")
+    estimator = DecisionTreeClassifier(max_depth=max(int(tree.depths.max()), 1))
+    estimator.n_features_in_, estimator.n_outputs_ = len(schema.features), 1
+    estimator.classes_, estimator.n_classes_ = np.arange(tree.classes), tree.classes
+    estimator.max_features_ = len(schema.features)
+    estimator.tree_ = FittedTree(len(schema.features), np.array([tree.classes], dtype=np.intp), 1)
+    nodes = _nodes(tree, estimator.tree_.__getstate__()["nodes"].dtype)
+    estimator.tree_.__setstate__({"max_depth": int(tree.depths.max()), "node_count": len(tree), "nodes": nodes,
+                                  "values": np.ascontiguousarray(tree.probabilities[:, None, :])})
+    return estimator
+
+
+def _nodes(tree: Tree, layout: np.dtype[Any]) -> NDArray[Any]:
+    nodes = np.zeros(len(tree), dtype=layout)
+    nodes["left_child"], nodes["right_child"] = tree.children.T
+    # scikit-learn marks leaves by -2.
+    nodes["feature"] = np.where(tree.feature == LEAF, -2, tree.feature)
+    nodes["threshold"] = np.where(tree.feature == LEAF, -2.0, tree.threshold)
+    nodes["impurity"] = 1.0 - (tree.probabilities ** 2).sum(axis=1)
+    nodes["n_node_samples"] = np.rint(tree.support)
+    nodes["weighted_n_node_samples"] = tree.support
+    return nodes
+
+
+def _codes(classes: NDArray[Any], schema: Schema) -> list[int]:
+    names = schema.target.names
+    codes = [names.index(label) if isinstance(label, str) and label in names else label for label in classes.tolist()]
+    wrong = [code for code in codes if not isinstance(code, int) or not 0 <= code < len(names)]
+    if wrong:
+        raise DataError(f"the tree knows a class {wrong[0]!r} that is not in the schema",
+                        remedy=f"fit it on class codes 0 to {len(names) - 1} or on the names {', '.join(names)}")
+    return codes
+
+
+def _whole(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts of rows without the rounding of their shares; weights are left as they are."""
+    whole = np.rint(counts)
+    return whole if np.allclose(counts, whole, rtol=1e-9, atol=1e-6) else counts
+
+
+def _double_thresholds(thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds for which x <= t in double precision is what float32(x) <= t was.
+
+    float32(x) <= t holds up to the middle between the largest single number that is not above t and the next one. A
+    threshold of few digits (0.5, 38.5) is left alone: only rows that differ from it by less than single precision can
+    tell would go another way, and people read it.
+    """
+    below = thresholds.astype(np.float32)
+    below = np.where(below > thresholds, np.nextafter(below, np.float32(-np.inf)), below)
+    above = np.nextafter(below, np.float32(np.inf))
+    middle = (below.astype(np.float64) + above.astype(np.float64)) / 2
+    # The middle itself is rounded to the even neighbour.
+    exact = np.where(middle.astype(np.float32) == below, middle, np.nextafter(middle, -np.inf))
+    short = np.array([float(f"{threshold:.6g}") for threshold in thresholds]) == thresholds
+    return np.where(short, thresholds, exact)
