@@ -36,7 +36,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site runs build src/*.egg-info

@@ -26,6 +26,9 @@ from tequio.learners.metrics import METRICS
 from tequio.views.components import about, describe, meanings, parameters, type_text
 
 FOLDER = Path(__file__).parent / "reference"
+README = Path(__file__).parents[1] / "README.md"
+_README_PART = re.compile(r"(<!-- components: [^\n]*-->\n).*?(<!-- end of components -->)", re.DOTALL)
+_MOST_NAMES = 40
 _PLURALS = {"training": "Ways to train", "topology": "Topologies"}
 _API = {
     "What a run gives back": ("tequio.experiments.results.Result", "tequio.experiments.sweep.SweepResult",
@@ -60,6 +63,17 @@ def write(folder: Path = FOLDER) -> list[str]:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     return list(pages)
+
+
+def readme() -> str:
+    """README with its table of components brought up to date."""
+    rows = []
+    for kind, meaning in registry.KINDS.items():
+        names = registry.names(kind)
+        listed = ", ".join(f"`{name}`" for name in names) if len(names) <= _MOST_NAMES else f"{len(names)} of them"
+        rows += [[kind, meaning, listed]] if names else []
+    table = _table(["kind", "is", "which"], rows)
+    return _README_PART.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", README.read_text(encoding="utf-8"))
 
 
 def on_config(config: Any) -> Any:
@@ -334,4 +348,5 @@ def _first_line(thing: Any) -> str:
 
 
 if __name__ == "__main__":
+    README.write_text(readme(), encoding="utf-8")
     print(f"{len(write())} pages in {FOLDER}")

@@ -75,7 +75,8 @@ def test_a_plugin_of_an_entry_point_is_listed_and_runs(toy, tmp_path):
     (home / "tiny.py").write_text(ENTRY_POINT_PLUGIN)
     (home / "tiny-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
     (home / "tiny-1.0.dist-info" / "entry_points.txt").write_text("[tequio.plugins]\ntiny = tiny\n")
-    environment = {**os.environ, "PYTHONPATH": str(home)}
+    paths = [str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def run(*words):
         done = subprocess.run([sys.executable, "-m", "tequio", *words, "--json"], env=environment, cwd=toy.parent,

@@ -71,6 +71,17 @@ def test_a_run_is_resumed_with_and_without_its_config(toy, tequio, monkeypatch):
         assert json.loads(out)["folder"] == folder
 
 
+def test_a_stopped_sweep_goes_on_with_the_same_command(toy, tequio, monkeypatch):
+    toy.write_text(toy.read_text() + "\n[sweep]\nseeds = [0, 1]\n")
+    monkeypatch.setenv("TOY_INTERRUPT", "1")
+    words = ["run", toy, "--json", "--set", "algorithm={name='toy_stumble', killed_in=2}"]
+    code, _, err = tequio(*words)
+    assert code == 130
+    assert "type the same command again" in err
+    monkeypatch.delenv("TOY_INTERRUPT")
+    assert len(json.loads(tequio(*words)[1])["runs"]) == 2
+
+
 def test_a_sweep_shows_mean_and_deviation_and_keeps_finished_cells(toy, tequio):
     toy.write_text(toy.read_text() + "\n[sweep]\nseeds = [0, 1]\n\"local.learning_rate\" = [0.5, 1.0]\n")
     code, out, err = tequio("run", toy)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tequio import registry
 from tequio.data.dataset import Dataset
 from tequio.data.schema import Schema, Target
 from tequio.errors import TequioError
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, summarise
 
-from .subjects import every, make, table
+from .subjects import make, table
 
-every_learner = every("learner")
+# Learners that fit trees in one go have a battery of their own: test_tree_learners.py.
+every_learner = pytest.mark.parametrize(
+    "name", [entry.name for entry in registry.entries("learner") if not hasattr(entry.component, "fit")])
 HOW = LocalTraining(epochs=2, batch=8, learning_rate=0.05)
 
 

@@ -5,6 +5,7 @@ A mark is an HTML comment right above the fence:
     <!-- file: name.toml -->               the block is written to that file of the page's working folder
     <!-- test: skip, why it is not run --> the block is not run
     <!-- test: output varies -->           numbers, times and names of run folders may differ from those shown
+    <!-- test: any output -->              the output is not compared at all: it is the machine's
     <!-- test: exit 2 -->                  the command ends with that exit code and says so on stderr
     <!-- test: slow -->                    run only together with the slow tests
     <!-- test: printed -->                 a text block that holds what the Python block above it prints
@@ -25,7 +26,7 @@ FREE_LANGUAGES = ("text", "json", "csv", "html")
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*$")
 _MARK = re.compile(r"^<!-- (test|file): (.+?) -->$")
-_WORDS = ("output varies", "slow", "printed")
+_WORDS = {"output varies": "varies", "any output": "free", "slow": "slow", "printed": "printed"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Block:
     file: str = ""
     skip: str = ""
     varies: bool = False
+    free: bool = False
     slow: bool = False
     printed: bool = False
     exit_code: int = 0
@@ -71,7 +73,7 @@ def parse(text: str, page: Path = Path("page.md")) -> list[Block]:
         opening = _FENCE.match(lines[number])
         if opening:
             end = lines.index("```", number + 1)
-            content = "\n".join(lines[number + 1:end]) + "\n"
+            content = "".join(f"{line}\n" for line in lines[number + 1:end])
             found.append(_block(page, number + 2, opening[1], content, _marks_above(lines, number)))
             number = end
         number += 1
@@ -106,7 +108,7 @@ def _read_mark(text: str) -> dict[str, object]:
         if word.startswith("exit "):
             told["exit_code"] = int(word.removeprefix("exit "))
         elif word in _WORDS:
-            told["varies" if word == "output varies" else word] = True
+            told[_WORDS[word]] = True
         else:
             raise ValueError(f"'{word}' is no mark; there is: skip, exit N, {', '.join(_WORDS)}")
     return told

@@ -12,7 +12,8 @@ from contextlib import redirect_stdout
 
 def main() -> None:
     """Answer each block with what it printed and, where it failed, the trace."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    sys.path[0] = ""  # as in a Python that was started in the page's folder
+    answers = os.dup(1)
     os.dup2(2, 1)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line in sys.stdin:
@@ -23,8 +24,7 @@ def main() -> None:
                 exec(compile(asked["code"], asked["place"], "exec"), namespace)
             except BaseException:
                 error = traceback.format_exc()
-        answers.write(json.dumps({"printed": printed.getvalue(), "error": error}) + "\n")
-        answers.flush()
+        os.write(answers, (json.dumps({"printed": printed.getvalue(), "error": error}) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -83,13 +83,13 @@ def test_a_resumed_run_catches_up_with_its_baselines(toy, monkeypatch):
     seen = []
 
     def stop_before_the_baseline(kind, facts):
-        seen.append(facts)
+        seen.append((kind, facts))
         if kind == "start" and facts["name"] == "toy-alone":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         tequio.run(toy, baselines=["alone"], listen=stop_before_the_baseline)
-    result = tequio.run(resume=seen[0]["folder"])
+    result = tequio.run(resume=next(facts["folder"] for kind, facts in seen if kind == "start"))
     assert list(result.baselines) == ["alone"]
 
 

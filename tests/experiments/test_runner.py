@@ -106,7 +106,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(given, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run_config(config, listen=lambda kind, facts: seen.append((kind, facts)))
     monkeypatch.delenv("TOY_INTERRUPT")
-    folder = seen[0][1]["folder"]
+    folder = dict(seen)["start"]["folder"]
     resumed = resume_run(folder, None, {})
     assert resumed.summary["model_sha256"] == whole.summary["model_sha256"]
     assert numbers(resumed) == numbers(whole)
@@ -130,6 +130,30 @@ def test_a_killed_run_goes_on_to_the_same_model(given, toy, workers):
     document = json.loads(resumed.stdout)
     assert document["model_sha256"] == whole.summary["model_sha256"]
     assert document["rounds"] == 5
+
+
+def test_a_run_stops_when_the_model_no_longer_moves(given):
+    # The model moves 26/6 * 0.5^r in round r, which is below 0.01 from the ninth round on.
+    result = run_config(settings(given, rounds=100, stop__tolerance=0.01))
+    assert (result.summary["rounds"], result.summary["stopped"]) == (9, "convergence")
+    assert result.metrics["update_norm"][-1] == pytest.approx(26 / 6 * 0.5 ** 9)
+
+
+def test_an_interrupted_run_stops_in_the_same_round_as_a_whole_one(given, monkeypatch):
+    # Half of the way in each round: after some fifty rounds a double cannot come any nearer.
+    config = settings(given, rounds=200, data__copies=10, data__split={"validation": 0.3, "test": 0}, stop__patience=4,
+                      algorithm={"name": "toy_stumble", "killed_in": 3})
+    whole = run_config(config)
+    assert whole.summary["stopped"] == "patience"
+    assert 3 < whole.summary["rounds"] == whole.summary["best_round"] + 4
+    monkeypatch.setenv("TOY_INTERRUPT", "1")
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        run_config(config, listen=lambda kind, facts: seen.append((kind, facts)))
+    monkeypatch.delenv("TOY_INTERRUPT")
+    resumed = resume_run(dict(seen)["start"]["folder"], None, {})
+    for key in ("rounds", "stopped", "best_round", "model_sha256"):
+        assert resumed.summary[key] == whole.summary[key]
 
 
 def test_a_finished_run_may_be_given_more_rounds(given):

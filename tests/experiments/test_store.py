@@ -84,8 +84,8 @@ def test_a_full_disk_ends_a_run_that_can_go_on_later(given, room):
     with pytest.MonkeyPatch.context() as patch:
         FullDisk(patch, room)
         with pytest.raises(RunError, match="No space left on device"):
-            run_config(config, listen=lambda kind, facts: seen.append(facts))
-    resumed = resume_run(seen[0]["folder"], None, {})
+            run_config(config, listen=lambda kind, facts: seen.append((kind, facts)))
+    resumed = resume_run(dict(seen)["start"]["folder"], None, {})
     assert resumed.summary["model_sha256"] == whole.summary["model_sha256"]
     assert [row["round"] for row in resumed.metrics] == [1, 2, 3, 4, 5, 6]
 

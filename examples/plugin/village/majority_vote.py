@@ -1,6 +1,7 @@
 """Majority vote: every party votes up or down for every weight.
 
-Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: compressed optimisation for non-convex problems, ICML 2018.
+Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: compressed optimisation for
+non-convex problems, ICML 2018.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ def vote(party, payload, settings):
 @register("algorithm", "majority_vote", paper="Bernstein et al., 2018")
 @dataclass(frozen=True, kw_only=True)
 class MajorityVote(Algorithm):
-    """Parties vote up or down for every weight; the coordinator takes one step where most of them point.
+    """Parties vote up or down for every weight; the coordinator steps where most point.
 
     Parameters:
         step: how far each weight moves in a round
@@ -40,9 +41,10 @@ class MajorityVote(Algorithm):
     def round(self, federation, state: State) -> State:
         """Ask the chosen parties for their votes, count them, take the step."""
         chosen = self.select(federation, state)
-        replies = federation.ask(chosen.parties, vote, {"model": state.model}, settings={"learner": self.learner})
+        replies = federation.ask(chosen.parties, vote, {"model": state.model},
+                                 settings={"learner": self.learner})
         model = {}
         for name, weights in state.model.items():
-            total = sum(payload["votes"][name].astype(np.int64) for payload in replies.payloads)
-            model[name] = (weights - self.step * np.sign(total)).astype(weights.dtype)
+            votes = [payload["votes"][name].astype(np.int64) for payload in replies.payloads]
+            model[name] = (weights - self.step * np.sign(sum(votes))).astype(weights.dtype)
         return state.next(model, selector=chosen.memory)

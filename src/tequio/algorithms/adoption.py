@@ -13,6 +13,7 @@ from annotated_types import Ge
 
 from tequio.algorithms.baselines.alone import train_alone
 from tequio.algorithms.training import job_from, training_task
+from tequio.algorithms.trees.fitting import fits_trees
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.federation.algorithm import State
 from tequio.federation.evaluation import evaluate_own, tally_here
@@ -116,7 +117,8 @@ def _train_missing(federation: Federation, algorithm: Algorithm, parties: NDArra
     missing = replies.parties[~replies.values("kept").astype(bool)]
     if not len(missing):
         return
-    initial = algorithm.learner.initial(federation.schema, stream(federation.seed, "initial model"))
+    initial = {} if fits_trees(algorithm) else \
+        algorithm.learner.initial(federation.schema, stream(federation.seed, "initial model"))
     trained = np.empty(0, dtype=np.int64)
     for round in range(1, rounds + 1):
         then = replace(federation, round=round)

@@ -84,10 +84,11 @@ def partition(
     from tequio.experiments.scenario import make_scenario
     from tequio.views.heatmap import heatmap_of, save_heatmap
 
-    config = load_config(file, settings or [])
+    # A run would refuse parties of one class; here is where to see them.
+    config = load_config(file, [*(settings or []), "data.one_class=allow"])
     population = make_scenario(config).population
     dealt, dataset = population.partition, population.dataset
-    title = f"{config.data.name} dealt to {len(dealt):,} parties: {config.data.partition['name']}"
+    title = f"{dataset.name} dealt to {len(dealt):,} parties: {config.data.partition['name']}"
     if out is not None:
         save_heatmap(heatmap_of(dataset, dealt, title=title), out)
     skew = measure_skew(dataset, dealt, ordered=ordered)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tequio.cli.run import how_to_resume
 from tequio.errors import TequioError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ def show(error: BaseException, *, debug: bool) -> int:
         _panel(f"{error.id} error", error.message, error.remedy, _notes(error, debug))
         return error.exit_code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        from tequio.cli.run import how_to_resume
-
         typer.echo(f"\nStopped. {how_to_resume()}".rstrip(), err=True)
         return INTERRUPTED
     if _is_usage(error):
@@ -38,7 +37,8 @@ def show(error: BaseException, *, debug: bool) -> int:
 
 
 def _notes(error: TequioError, debug: bool) -> str:
-    return f"error id: {error.id} (see the error index in the docs)" + ("" if debug else "; --debug shows the trace")
+    told = f"error id: {error.id} (see the error index in the docs)" + ("" if debug else "; --debug shows the trace")
+    return "\n".join(filter(None, [told, how_to_resume()]))
 
 
 def _panel(title: str, cause: str, remedy: str, notes: str) -> None:

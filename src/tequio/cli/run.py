@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tequio.experiments.results import Result
     from tequio.experiments.sweep import SweepResult
 
-_under_way: list[str] = []
+_advice: list[str] = []
 
 
 def run(
@@ -42,6 +42,7 @@ def run(
 
     A config with a [sweep] table runs every combination and skips what is finished.
     """
+    _advice.clear()
     overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
     with _stdout_for_json(as_json) as write, _progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
@@ -52,8 +53,8 @@ def run(
 
 
 def how_to_resume() -> str:
-    """What to type to go on with the run that was interrupted."""
-    return f"To go on, type: tequio run --resume {_under_way[-1]}" if _under_way else ""
+    """What to type to go on with the run that was stopped; empty where none had begun."""
+    return _advice[0] if _advice else ""
 
 
 def _work(file: Path | None, resume: str | None, overrides: list[str],
@@ -86,8 +87,10 @@ def _progress(quiet: bool) -> Iterator[Listener]:
     from tequio.views.progress import shown
 
     def remember(kind: str, facts: dict[str, Any]) -> None:
+        if kind == "cell":
+            _advice.append("To go on, type the same command again: finished cells are kept.")
         if kind in ("start", "resume"):
-            _under_way.append(facts["folder"])
+            _advice.append(f"To go on, type: tequio run --resume {facts['folder']}")
 
     bar: AbstractContextManager[Listener] = nullcontext(remember) if quiet else shown(remember)
     with bar as listen:

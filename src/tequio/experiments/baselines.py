@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.experiments.config import build_named, complete, resolved
 from tequio.learners.learner import GradientLearner
+from tequio.learners.trees.learner import TreeLearner
 
 if TYPE_CHECKING:
     from tequio.experiments.tables import Config
@@ -22,8 +23,8 @@ def baseline_config(config: Config, baseline: str) -> Config:
     given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
     if baseline == "centralised":
         given["data"] = given["data"] | {"partition": {"name": "pooled"}}
-        # A learner without gradients (k-means) may depend on how its algorithm starts it; one party that holds all rows
-        # is its centralised form.
-        if not isinstance(build_named("learner", config.learner), GradientLearner):
+        # A learner that is trained on without gradients (k-means) may depend on how its algorithm starts it; one party
+        # that holds all rows is its centralised form.
+        if not isinstance(build_named("learner", config.learner), GradientLearner | TreeLearner):
             given["algorithm"] = config.algorithm
     return complete(given, source=given["name"])

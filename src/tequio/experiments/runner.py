@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
                folder: Path | None = None) -> Result:
     """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one."""
+    listen("prepare", {"name": config.name, "rounds": config.rounds})
     scenario = make_scenario(config, dataset)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     checkpoint = read_checkpoint(place)

@@ -62,8 +62,7 @@ def explained(place: Path) -> Iterator[None]:
     except OSError as cause:
         remedy = "check that the folder exists and may be written, or choose another output.folder"
         if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = (f"free some space, then go on from the last checkpoint, which is whole: tequio run --resume "
-                      f"{place.parent}")
+            remedy = f"free some space, then go on from the last checkpoint: tequio run --resume {place.parent}"
         raise RunError(f"'{place}' cannot be written: {cause.strerror or cause}", remedy=remedy) from cause
 
 

@@ -120,10 +120,12 @@ class Override(Table):
 
     Parameters:
         local: its own values of the keys of `local`
+        learner: name of its own learner, for algorithms that offer several (empty: no choice of its own)
         share_rows: whether it lets methods whose idea it is take rows away
     """
 
     local: dict[str, Any] = Field(default_factory=dict)
+    learner: str = ""
     share_rows: bool = False
 
 

@@ -71,13 +71,15 @@ class Algorithm(ABC):
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally on its own `validation` or `test` rows (parties without such rows are left out)."""
+        if not state.model:
+            return {}
         replies = federation.ask(parties, evaluate, {"model": state.model},
                                  settings={"learner": self.learner, "part": part})
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
-        return self.learner.evaluate(state.model, rows)
+        return self.learner.evaluate(state.model, rows) if state.model else None
 
     @property
     def learner(self) -> Learner:

@@ -230,15 +230,9 @@ def _mean_loss(replies: Replies) -> dict[str, float]:
     return {"loss": sum(payload["loss"] * payload["rows"] for payload in told) / rows} if rows else {}
 
 
-def _finite(payload: Payload) -> bool:
-    return models.is_finite(array for value in payload.values() for array in _arrays(value))
-
-
-def _arrays(value: Any) -> list[NDArray[Any]]:
+def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return [value]
+        return models.is_finite([value])
     if isinstance(value, dict):
-        return [array for item in value.values() for array in _arrays(item)]
-    if isinstance(value, list | tuple):
-        return [array for item in value for array in _arrays(item)]
-    return []
+        return all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list | tuple) else True

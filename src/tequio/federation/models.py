@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +74,14 @@ def unflatten(vector: NDArray[Any], like: Arrays) -> Arrays:
 
 def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
     """Whether no entry is NaN or infinite."""
-    return all(bool(np.isfinite(values).all()) for values in arrays if values.dtype.kind == "f")
+    return all(_is_finite(values) for values in arrays if values.dtype.kind == "f")
+
+
+def _is_finite(values: NDArray[Any]) -> bool:
+    # A NaN or infinite entry makes the sum so; only then (or where a sum of huge numbers overflows) look at each.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum())
+    return isfinite(total) or bool(np.isfinite(values).all())
 
 
 def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:

@@ -120,8 +120,8 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"'{path}' is nested deeper than {MAXIMUM_DEPTH}")
     if isinstance(value, dict):
-        return {_name(key, path): take_apart(item, arrays, f"{path}/{key}" if path else key, depth + 1)
-                for key, item in value.items()}
+        return {_name(key, path): item if type(item) in _PLAIN else
+                take_apart(item, arrays, f"{path}/{key}" if path else key, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [take_apart(item, arrays, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Dataset | Source):

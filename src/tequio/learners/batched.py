@@ -8,6 +8,7 @@ its own rows and settings alone, and no slot lies in the leftover end of a vecto
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses
 from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of
 from tequio.learners.batched_rows import RowReader, plan_rows, read_targets, weights_of_rows
 from tequio.learners.batched_steps import Descent, forget, make_step
-from tequio.learners.batches import batch_rows, check_trainable, diverged, mean_of_last_epoch, steps_of_epochs
+from tequio.learners.batches import batch_rows, check_finite, check_trainable, diverged, steps_of_epochs
 from tequio.learners.learner import Trained
 
 if TYPE_CHECKING:
@@ -93,9 +94,10 @@ def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: 
         _train_stretch(front, kind, itinerary, descent, losses, range(done, end))
         models[remaining:active] = collect(stack, layers, remaining, active)
         done = end
-    _check_finite(losses, jobs)
-    return [Trained(model, count, _last_loss(own_losses[:count], len(job.data), how), len(job.data))
-            for job, model, count, own_losses in zip(jobs, models, steps, losses, strict=False)]
+    _check_losses(losses, jobs)
+    _check_models(layers, models, jobs, steps)
+    rows = [len(job.data) for job in jobs]
+    return [Trained(*result) for result in zip(models, steps, _last_losses(losses, rows, how), rows, strict=True)]
 
 
 def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, descent: Descent,
@@ -134,7 +136,7 @@ def _factor(kind: LossKind, outputs: int, batch: int) -> float:
     return {"softmax": 1.0, "sigmoid": 1.0 / outputs, "squares": 2.0 / outputs}[kind] / batch
 
 
-def _check_finite(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
+def _check_losses(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
     if np.isfinite(losses).all():
         return
     for job, own_losses in zip(jobs, losses, strict=False):
@@ -143,7 +145,22 @@ def _check_finite(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
             raise diverged(job.data, int(wrong[0]) + 1)
 
 
-def _last_loss(losses: NDArray[np.float32], rows: int, how: LocalTraining) -> float:
-    """Mean over the rows of the last epoch; filled-up places come after them."""
-    last = (0, *steps_of_epochs(rows, how))[-1]
-    return mean_of_last_epoch(losses[len(losses) - last:].reshape(-1)[:min(rows, last * batch_rows(rows, how))])
+def _check_models(layers: list[Layer], models: Sequence[Arrays], jobs: Sequence[Job], steps: Sequence[int]) -> None:
+    """The last step has no loss after it. One sum over all parties tells that all is well, or that one must look."""
+    sums = [matrices.straight[:len(jobs)].sum() for layer in layers for matrices in (layer.weight, layer.bias)]
+    if not isfinite(sum(float(each) for each in sums)):
+        for job, model, step in zip(jobs, models, steps, strict=True):
+            check_finite(model, job.data, step)
+
+
+def _last_losses(losses: NDArray[np.float32], rows: Sequence[int], how: LocalTraining) -> list[float]:
+    """Each party's mean over the rows of its last epoch; filled-up places come after them and do not count."""
+    epochs = [steps_of_epochs(count, how) for count in rows]
+    if not epochs[0]:
+        return [float("nan")] * len(rows)
+    counted = [min(count, steps[-1] * batch_rows(count, how)) for count, steps in zip(rows, epochs, strict=True)]
+    starts = np.arange(len(rows)) * losses[0].size + [sum(steps[:-1]) * losses.shape[2] for steps in epochs]
+    # A sum over one stretch of memory a party: its rounding cannot depend on the others.
+    ends = np.stack([starts, starts + counted], axis=1).reshape(-1)
+    sums = np.add.reduceat(np.append(losses, np.float32(0)).astype(np.float64), ends)[::2]
+    return [float(total) / count for total, count in zip(sums, counted, strict=True)]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.learners.batched_memory import memory, shaped
 from tequio.learners.batched_steps import parts_of
 from tequio.learners.torch_model import check_model
 
@@ -27,7 +25,6 @@ def load_models(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) -> 
     views = _as_they_travel(stack, layers)
     own = [slot for slot, job in enumerate(jobs) if not slot or job.model is not jobs[0].model]
     for slot in own:
-        check_model(jobs[slot].model, stack.shapes)
         _write(views, slot, jobs[slot].model)
     if len(own) == 1:
         for view in views.values():
@@ -62,32 +59,25 @@ def load_constants(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) 
 
 
 def collect(stack: DenseStack, layers: list[Layer], first: int, end: int) -> list[Arrays]:
-    """Copies of the models in some slots, laid out as they travel."""
-    block = shaped(memory("models", (end - first) * stack.parameters), (end - first, stack.parameters))
-    start = 0
-    for view in _as_they_travel(stack, layers).values():
-        columns = block[:, start:start + view[0].numel()]
-        _copy(columns.unflatten(1, view.shape[1:]), view[first:end])
-        start += view[0].numel()
-    # Each model gets memory of its own: one that is kept for long must not keep those of others.
-    return [_cut(row.copy(), stack) for row in block.numpy()]
+    """Copies of the models in some slots, laid out as they travel.
+
+    Each model gets memory of its own: one that is kept for long must not keep those of others.
+    """
+    models: list[Arrays] = [{} for _ in range(first, end)]
+    for name, view in _as_they_travel(stack, layers).items():
+        slots = view[first:end]
+        for model, values in zip(models, slots.numpy() if slots[0].is_contiguous() else slots, strict=True):
+            model[name] = values.copy() if isinstance(values, np.ndarray) else _turned(values)
+    return models
 
 
-def _cut(numbers: NDArray[np.float32], stack: DenseStack) -> Arrays:
-    model, start = {}, 0
-    for name, shape in stack.shapes.items():
-        model[name] = numbers[start:start + prod(shape)].reshape(shape)
-        start += prod(shape)
-    return model
+def _turned(values: Tensor) -> NDArray[np.float32]:
+    """A copy row by row of what lies there column by column; torch does that faster than NumPy."""
+    import torch
 
-
-def _copy(target: Tensor, values: Tensor) -> None:
-    if values[0].is_contiguous():
-        target.copy_(values)
-        return
-    # One matrix at a time, because torch turns a single matrix round faster than a stack of them.
-    for one_target, one in zip(target, values, strict=True):
-        one_target.copy_(one)
+    copied = np.empty(values.shape, np.float32)
+    torch.from_numpy(copied).copy_(values)
+    return copied
 
 
 def _as_they_travel(stack: DenseStack, layers: list[Layer]) -> dict[str, Tensor]:
@@ -109,6 +99,7 @@ def _constants_as_they_travel(stack: DenseStack, layers: list[Layer]) -> dict[st
 
 
 def _write(views: dict[str, Tensor], slot: int, model: Arrays) -> None:
+    check_model(model, {name: tuple(view.shape[1:]) for name, view in views.items()})
     for name, view in views.items():
         np.copyto(view[slot].numpy(), model[name], casting="same_kind")
 
@@ -121,7 +112,9 @@ def _write_constant(constants: dict[str, Tensor], models: dict[str, Tensor], slo
                 view[slot].copy_(models[name][slot])
         else:
             _write(constants, slot, correction.anchor)
-    for name, view in constants.items():
+    for view in constants.values():
         view[slot].mul_(-correction.pull)
-        if correction.offset is not None:
+    if correction.offset is not None:
+        check_model(correction.offset, {name: tuple(view.shape[1:]) for name, view in constants.items()})
+        for name, view in constants.items():
             view[slot].numpy()[...] += correction.offset[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
-    from tequio.learners.learner import LocalTraining
+    from tequio.learners.learner import Arrays, LocalTraining
 
 
 def batch_rows(rows: int, how: LocalTraining) -> int:
@@ -52,12 +52,13 @@ def check_trainable(data: Dataset) -> None:
                         "that has one")
 
 
+def check_finite(model: Arrays, data: Dataset, step: int) -> None:
+    """Refuse a model that the last step has blown up."""
+    if not all(np.isfinite(values).all() for values in model.values()):
+        raise diverged(data, step)
+
+
 def diverged(data: Dataset, step: int) -> TequioError:
-    """The error of a training run whose loss is no number any more (steps count from 1)."""
-    return TequioError(f"training on '{data.name}': the loss became not finite at step {step}",
+    """The error of a training that leads nowhere any more; steps count from 1."""
+    return TequioError(f"training on '{data.name}': loss or weights became not finite at step {step}",
                        remedy="lower local.learning_rate, or set local.clip_norm")
-
-
-def mean_of_last_epoch(row_losses: NDArray[Any]) -> float:
-    """Mean loss of the rows seen in the last epoch; not a number where nothing was trained."""
-    return float(row_losses.sum(dtype=np.float64)) / row_losses.size if row_losses.size else float("nan")

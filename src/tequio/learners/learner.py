@@ -61,7 +61,10 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Correction:
-    """Added to every gradient: offset + pull * (weights - anchor). One form for FedProx, SCAFFOLD, FedDyn, Ditto."""
+    """Added to every gradient: offset + pull * (weights - anchor). One form for FedProx, SCAFFOLD, FedDyn, Ditto.
+
+    Without an anchor the pull is towards the model that training starts from. It is added after clipping.
+    """
 
     offset: Arrays | None = None
     pull: float = 0.0

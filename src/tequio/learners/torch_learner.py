@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.learners import metrics
 from tequio.learners.batched import LARGEST, train_stacks
-from tequio.learners.batches import check_trainable
+from tequio.learners.batches import check_finite, check_trainable
 from tequio.learners.learner import Trained
 from tequio.learners.losses import row_losses, scores_of, target_array
 from tequio.learners.torch_model import fresh_model, model_for
@@ -53,12 +53,14 @@ class TorchLearner(ABC):
         optimizer = optimizer_for(ready, model, how, rate, correction)
         with seeded_beside(rng, ready.device, is_needed=ready.is_random):
             loss = descend(ready, data, how, rng, optimizer)
-        return Trained(ready.dump(), optimizer.steps, loss, len(data))
+        trained = ready.dump()
+        check_finite(trained, data, optimizer.steps)
+        return Trained(trained, optimizer.steps, loss, len(data))
 
     def predict(self, model: Arrays, data: Dataset) -> NDArray[Any]:
         """Probabilities of classes or labels, or predicted numbers."""
         ready = self._loaded(model, data.schema)
-        scores: NDArray[Any] = scores_of(ready.kind, outputs_of(ready, data), data.schema.target).cpu().numpy()
+        scores: NDArray[Any] = scores_of(ready.kind, outputs_of(ready, data), data.schema.target).numpy()
         return scores
 
     def evaluate(self, model: Arrays, data: Dataset) -> Tally:
@@ -67,9 +69,9 @@ class TorchLearner(ABC):
 
         ready = self._loaded(model, data.schema)
         outputs, target = outputs_of(ready, data), data.schema.target
-        wanted = torch.from_numpy(target_array(ready.kind, data.target)).to(ready.device)
+        wanted = torch.from_numpy(target_array(ready.kind, data.target))
         loss_sum = float(row_losses(ready.kind, outputs, wanted).sum(dtype=torch.float64))
-        return metrics.tally(target, scores_of(ready.kind, outputs, target).cpu().numpy(), data.target, loss_sum)
+        return metrics.tally(target, scores_of(ready.kind, outputs, target).numpy(), data.target, loss_sum)
 
     def gradient(self, model: Arrays, data: Dataset) -> tuple[Arrays, float]:
         """Gradient of the mean loss over all rows, as the module predicts (no dropout), and that loss."""

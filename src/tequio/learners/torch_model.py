@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -60,9 +61,14 @@ class TorchModel:
     is_random: bool
     device: str
 
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of everything that travels."""
+        return {name: tuple(tensor.shape) for name, tensor in self.sent.items()}
+
     def load(self, model: Arrays) -> None:
         """Take over a model's values."""
-        check_model(model, {name: tuple(tensor.shape) for name, tensor in self.sent.items()})
+        check_model(model, self.shapes)
         for name, tensor in self.sent.items():
             _fill(tensor, model[name])
 
@@ -70,10 +76,11 @@ class TorchModel:
         """A copy of the values."""
         return _arrays(self.sent)
 
-    def weights_like(self, values: Mapping[str, Any]) -> list[Tensor]:
+    def weights_like(self, values: Arrays) -> list[Tensor]:
         """Other values of the trainable parameters, as tensors on this module's device."""
         import torch
 
+        check_model(values, {name: self.shapes[name] for name in self.names})
         return [torch.from_numpy(np.array(values[name], dtype=np.float32)).to(self.device) for name in self.names]
 
     def with_zeros_elsewhere(self, weights: list[Tensor]) -> Arrays:

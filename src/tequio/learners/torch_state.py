@@ -47,10 +47,14 @@ def seeded(seed: int, device: str) -> Iterator[None]:
     """Let torch draw from that seed, and leave its generators as they were."""
     import torch
 
-    others: dict[str, Any] = {"devices": []} if device == "cpu" else {"device_type": device}
-    with torch.random.fork_rng(**others):
-        torch.manual_seed(seed)
-        yield
+    if device == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    else:
+        with torch.random.fork_rng(device_type=device):
+            torch.manual_seed(seed)
+            yield
 
 
 def seeded_beside(rng: np.random.Generator, device: str, *, is_needed: bool) -> AbstractContextManager[Any]:

@@ -12,6 +12,8 @@ from tequio.learners.descent import Optimizer
 from tequio.learners.losses import mean_loss, row_losses, target_array
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -64,12 +66,12 @@ def _step(ready: TorchModel, optimizer: Optimizer, rows: NDArray[Any], wanted: N
 
 
 def outputs_of(ready: TorchModel, data: Dataset) -> Tensor:
-    """The module's outputs for all rows, as it predicts: without dropout and without learning anything."""
+    """The module's outputs for all rows on the CPU, as it predicts: without dropout, without learning anything."""
     import torch
 
     ready.module.eval()
     with torch.inference_mode():
-        parts = [ready.outputs(rows) for rows, _ in _pieces(ready, data)]
+        parts = [ready.outputs(rows).cpu() for rows, _ in _pieces(ready, data)]
         return torch.cat(parts) if parts else torch.zeros(0, ready.width)
 
 
@@ -87,7 +89,7 @@ def whole_gradient(ready: TorchModel, data: Dataset) -> tuple[list[Tensor], floa
     return sums, total
 
 
-def _pieces(ready: TorchModel, data: Dataset) -> Any:
+def _pieces(ready: TorchModel, data: Dataset) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
     for start in range(0, len(data), EVALUATION_ROWS):
         where = np.arange(start, min(start + EVALUATION_ROWS, len(data)))
         rows = np.empty((len(where), *data.schema.shape), np.float32)

@@ -65,10 +65,12 @@ def heatmap_of(dataset: Dataset, partition: Partition, *, most: int = FIGURE_PAR
 def heatmap_table(heatmap: Heatmap, *, width: int = 100) -> Table:
     """A table for the terminal: the more rows, the lighter the cell. Rare classes are summed where it is narrow."""
     from rich.table import Table
+    from rich.text import Text
 
     counts, classes = _fitted(heatmap, width)
-    table = Table(title=heatmap.title, caption=_caption(heatmap), box=None, padding=(0, 0),
-                  header_style="bold", title_style="bold", title_justify="left", caption_justify="left")
+    title = Text(heatmap.title, style="bold", no_wrap=True, overflow="ignore")  # may be wider than the table
+    table = Table(title=title, caption=_caption(heatmap), box=None, padding=(0, 0),
+                  header_style="bold", title_justify="left", caption_justify="left")
     table.add_column("party ", justify="right")
     for name in classes:
         table.add_column(f" {_short(name, 10)}", justify="right", min_width=5)

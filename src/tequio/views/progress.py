@@ -48,7 +48,7 @@ def _bars() -> Iterator[Callable[[str, dict[str, Any]], None]]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=20),
-               TextColumn("{task.completed}/{task.total} rounds"), TextColumn("[cyan]{task.fields[metric]}"),
+               TextColumn("{task.fields[count]}"), TextColumn("[cyan]{task.fields[metric]}"),
                TextColumn("[dim]{task.fields[clock]}"))
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield _Bars(progress).hear
@@ -59,31 +59,32 @@ class _Bars:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task: TaskID | None = None
-        self._metric = ""
-        self._started, self._before, self._total = 0.0, 0, 0
+        self._bar: TaskID
+        self._started, self._before, self._total, self._metric = 0.0, 0, 0, ""
 
     def hear(self, kind: str, facts: dict[str, Any]) -> None:
-        if kind in ("start", "resume"):
+        if kind == "prepare":
+            self._started, self._metric = time.monotonic(), ""
+            self._bar = self._progress.add_task(facts["name"], total=None, count="getting ready", metric="", clock="")
+        elif kind in ("start", "resume"):
             self._started, self._before, self._total = time.monotonic(), facts.get("round", 0), facts["rounds"]
-            self._metric = ""
-            self._task = self._progress.add_task(facts["name"], total=self._total, completed=self._before, metric="",
-                                                 clock="")
-        elif kind == "round" and self._task is not None:
+            self._show(self._before, "")
+        elif kind == "round":
             self._metric = headline(facts) or self._metric
-            self._progress.update(self._task, completed=facts["round"], clock=self._clock(facts["round"]),
-                                  metric=self._metric)
-        elif kind == "stop" and self._task is not None:
-            self._progress.update(self._task, total=facts["round"], clock=f"took {in_time(self._elapsed())}")
+            left = self._elapsed() / (facts["round"] - self._before) * (self._total - facts["round"])
+            self._show(facts["round"], f"eta {in_time(left)}")
+        elif kind == "stop":
+            self._total = facts["round"]
+            self._show(facts["round"], f"took {in_time(self._elapsed())}")
         elif kind in _MESSAGES:
             self._progress.console.print(_MESSAGES[kind](facts), highlight=False)
 
+    def _show(self, round: int, clock: str) -> None:
+        self._progress.update(self._bar, completed=round, total=self._total, metric=self._metric, clock=clock,
+                              count=f"{round}/{self._total} rounds")
+
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
-
-    def _clock(self, round: int) -> str:
-        left = self._elapsed() / (round - self._before) * (self._total - round)
-        return f"eta {in_time(left)}"
 
 
 @contextmanager

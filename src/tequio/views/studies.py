@@ -78,10 +78,13 @@ def cells_progress() -> Iterator[Listener]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
-    columns = (BarColumn(bar_width=28), MofNCompleteColumn(), TextColumn("runs  [cyan]{task.description}"),
-               TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    current = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("runs"), TimeElapsedColumn(),
+               TextColumn("eta"), TimeRemainingColumn(),
+               TextColumn("[cyan]{task.description}", table_column=current))
+    with Progress(*columns, console=Console(stderr=True), expand=True) as progress:
         yield _Bar(progress).hear
 
 

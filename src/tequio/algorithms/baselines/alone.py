@@ -9,6 +9,7 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.algorithms.training import fresh_state, job_from, training_settings, training_task
+from tequio.algorithms.trees.fitting import agreed, fit_own, fits_trees
 from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.evaluation import evaluate_own
 from tequio.federation.rng import stream
@@ -34,7 +35,8 @@ class Alone(Algorithm):
     """Each party trains a model of its own and shares nothing.
 
     All start from the same initial model, which also is the run's result, as there is no common one. With a selector
-    only the chosen parties train on in a round. Stages and aggregator do not apply.
+    only the chosen parties train on in a round. Trees have no initial model: a party fits its own the first time that
+    it is chosen, and the run has no result but the score. Stages and aggregator do not apply.
 
     Parameters:
         scored_parties: how many parties' models are scored on the coordinator's rows; the score is their mean
@@ -43,8 +45,9 @@ class Alone(Algorithm):
     scored_parties: Annotated[int, Ge(1)] = 20
 
     def start(self, federation: Federation) -> State:
-        """The common initial model; nobody has trained yet."""
-        return fresh_state(self, federation, trained=np.empty(0, dtype=np.int64))
+        """The common initial model, if models have one; nobody has trained yet."""
+        nobody = np.empty(0, dtype=np.int64)
+        return State({}, {"trained": nobody}) if fits_trees(self) else fresh_state(self, federation, trained=nobody)
 
     def round(self, federation: Federation, state: State) -> State:
         """Every chosen party trains its own model on."""
@@ -52,7 +55,7 @@ class Alone(Algorithm):
         return state.next(trained=train_alone(federation, self, state, chosen.parties), selector=chosen.memory)
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """Each party's tally of its own model, which is the initial one where it has not trained yet."""
+        """Each party's tally of its own model, which is the initial one, if any, where it has not trained yet."""
         trained = np.intersect1d(parties, state.memory["trained"])
         beginners = np.setdiff1d(parties, trained)
         tallies = super().evaluate(federation, state, part, beginners) if len(beginners) else {}
@@ -64,7 +67,7 @@ class Alone(Algorithm):
         """The mean over some parties' models, the same ones in every round, as the sum of their tallies."""
         trained = state.memory["trained"]
         if not len(trained):
-            return self.learner.evaluate(state.model, rows)
+            return super().score(federation, state, rows)
         drawn = stream(federation.seed, "scored parties").permutation(trained)[:self.scored_parties]
         replies = federation.ask(drawn, hand_over_own)
         tallies = [self.learner.evaluate(reply.payload["model"], rows) for reply in replies]
@@ -75,11 +78,15 @@ def train_alone(federation: Federation, algorithm: Algorithm, state: State,
                 parties: NDArray[np.int64]) -> NDArray[np.int64]:
     """Ask parties to train their own models on; those who have none get the state's model to start from.
 
-    Gives all parties that have one now, by the memory `trained`.
+    Gives all parties that have one now, by the memory `trained`. A tree is fitted once.
     """
     trained = state.memory["trained"]
-    beginners = {int(party): {"model": state.model} for party in np.setdiff1d(parties, trained)}
-    replies = federation.ask(parties, train_own, settings=training_settings(algorithm), each=beginners)
+    fresh = np.setdiff1d(parties, trained)
+    if fits_trees(algorithm):
+        replies = federation.ask(fresh, fit_own, settings={"learner": algorithm.learner, **agreed(federation)})
+    else:
+        replies = federation.ask(parties, train_own, settings=training_settings(algorithm),
+                                 each={int(party): {"model": state.model} for party in fresh})
     return np.union1d(trained, replies.parties)
 
 

@@ -55,7 +55,7 @@ def _walk(first: Tree, second: Tree, schema: Schema, here: int, there: int,
 def _change(first: Tree, second: Tree, here: int, there: int) -> Change:
     one_leaf, other_leaf = first.feature[here] == LEAF, second.feature[there] == LEAF
     if one_leaf and other_leaf:
-        return "same" if first.counts[here].argmax() == second.counts[there].argmax() else "other class"
+        return "same" if first.probabilities[here].argmax() == second.probabilities[there].argmax() else "other class"
     if one_leaf or other_leaf:
         return "grown" if one_leaf else "pruned"
     return "same" if _same_split(first, second, here, there) else "other split"
@@ -69,6 +69,6 @@ def _same_split(first: Tree, second: Tree, here: int, there: int) -> bool:
 
 def _say(tree: Tree, node: int, schema: Schema) -> str:
     if tree.feature[node] == LEAF:
-        return f"class {schema.target.names[int(tree.counts[node].argmax())]}"
+        return f"class {schema.target.names[int(tree.probabilities[node].argmax())]}"
     name = schema.names[int(tree.feature[node])]
     return f"split on {name}" if tree.kind == "multiway" else f"split on {name} at {tree.threshold[node]:.6g}"

@@ -44,15 +44,18 @@ class Categories:
 
 def counts_of_rows(codes: NDArray[np.int64], labels: NDArray[np.int64], categories: Categories, classes: int,
                    weights: NDArray[np.float64] | None = None) -> CountsOf:
-    """Count these rows, which remember the node that they have come to, so each call takes them one level on."""
+    """A function that counts these rows at the nodes of a tree, of which row i counts `weights[i]` times."""
     cells = (codes + categories.starts) * classes + labels[:, None]
-    flat, row_starts = np.ascontiguousarray(codes).reshape(-1), np.arange(len(codes)) * codes.shape[1]
-    here = np.zeros(len(codes), dtype=np.intp)
 
     def count(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        nonlocal here
-        here = tree.walk.step(here, flat, row_starts)
-        return _table(cells, here, nodes, len(tree), (len(nodes), categories.total, classes), weights)
+        slots = np.full(len(tree), -1, dtype=np.int64)
+        slots[nodes] = np.arange(len(nodes))
+        slot = slots.take(tree.find(codes))
+        rows = np.flatnonzero(slot >= 0)
+        shape = (len(nodes), categories.total, classes)
+        places = cells[rows] + (slot[rows] * (categories.total * classes))[:, None]
+        repeated = None if weights is None else np.repeat(weights[rows], cells.shape[1])
+        return np.bincount(places.reshape(-1), repeated, minlength=int(np.prod(shape))).reshape(shape).astype(float)
 
     return count
 
@@ -60,20 +63,8 @@ def counts_of_rows(codes: NDArray[np.int64], labels: NDArray[np.int64], categori
 def count_table(tree: Tree, nodes: NDArray[np.int64], codes: NDArray[np.int64], labels: NDArray[np.int64],
                 categories: Categories, classes: int,
                 weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """(nodes, categories, classes): how many of these rows are at each of the nodes, by category and class."""
-    cells = (codes + categories.starts) * classes + labels[:, None]
-    return _table(cells, tree.find(codes), nodes, len(tree), (len(nodes), categories.total, classes), weights)
-
-
-def _table(cells: NDArray[np.int64], here: NDArray[np.intp], nodes: NDArray[np.int64], size: int,
-           shape: tuple[int, int, int], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    slots = np.full(size, -1, dtype=np.int64)
-    slots[nodes] = np.arange(len(nodes))
-    slot = slots.take(here)
-    rows = np.flatnonzero(slot >= 0)
-    places = cells[rows] + (slot[rows] * (shape[1] * shape[2]))[:, None]
-    repeated = None if weights is None else np.repeat(weights[rows], cells.shape[1])
-    return np.bincount(places.reshape(-1), repeated, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
+    """(nodes, categories, classes): how many of these rows a tree takes to each of the nodes, by category and class."""
+    return counts_of_rows(codes, labels, categories, classes, weights)(tree, nodes)
 
 
 def information_gain(table: NDArray[np.float64], categories: Categories) -> NDArray[np.float64]:

@@ -52,7 +52,7 @@ class Forest:
         return {"kind": "forest", "of": self.trees[0].kind, "voting": self.voting,
                 "sizes": np.array([len(tree) for tree in self.trees], dtype=np.int32),
                 "feature": np.concatenate([tree.feature for tree in self.trees]),
-                "threshold": np.concatenate([tree.threshold for tree in self.trees]),
+                "threshold": np.concatenate([tree.to_payload()["threshold"] for tree in self.trees]),
                 "children": np.concatenate(children),
                 "counts": np.concatenate([tree.counts for tree in self.trees])}
 

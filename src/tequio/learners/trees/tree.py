@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,13 +81,6 @@ class Tree:
         np.divide(counts, totals, out=shares, where=totals > 0)
         return shares
 
-    def path(self, node: int) -> list[int]:
-        """The nodes from the root to this one."""
-        nodes = [int(node)]
-        while self.parents[nodes[-1]] != LEAF:
-            nodes.append(int(self.parents[nodes[-1]]))
-        return nodes[::-1]
-
     def find(self, features: NDArray[Any]) -> NDArray[np.intp]:
         """The node where each row ends: a leaf, or an inner node of a multiway tree without a child for the category.
 
@@ -111,9 +104,9 @@ class Tree:
         return Walk.of(self.feature, self.children, self.threshold if self.kind == "binary" else None)
 
     def to_payload(self) -> dict[str, Any]:
-        """The tree as a payload: it may travel."""
-        return {"kind": self.kind, "feature": self.feature, "threshold": self.threshold, "children": self.children,
-                "counts": self.counts}
+        """The tree as a payload: it may travel. NaN may not, so where there is no threshold it is 0."""
+        return {"kind": self.kind, "feature": self.feature, "threshold": self._thresholds(elsewhere=0.0),
+                "children": self.children, "counts": self.counts}
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any], *, features: int, classes: int, whose: str = "a party") -> Tree:
@@ -126,7 +119,10 @@ class Tree:
         fault = fault_of(tree, features, classes)
         if fault:
             raise PayloadError(f"{whose} sent a tree that is not sound: {fault}")
-        return tree
+        return replace(tree, threshold=tree._thresholds(elsewhere=np.nan))
+
+    def _thresholds(self, elsewhere: float) -> NDArray[np.float64]:
+        return np.where((self.feature != LEAF) & (self.kind == "binary"), self.threshold, elsewhere)
 
 
 def whole_numbers(values: Any) -> NDArray[np.int32]:

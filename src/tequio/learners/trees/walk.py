@@ -36,12 +36,12 @@ class Walk:
     @classmethod
     def of(cls, feature: NDArray[Any], children: NDArray[Any], threshold: NDArray[np.float64] | None) -> Walk:
         """The tables of a tree of which children come after their parents."""
-        own = np.arange(len(feature))[:, None]
-        onward = np.where(children == LEAF, own, children)
-        if threshold is None:
-            onward = np.concatenate([onward, own], axis=1)
-        return cls(np.maximum(feature, 0).astype(np.intp), threshold, onward.reshape(-1).astype(np.intp),
-                   onward.shape[1], int(node_depths(children).max()), feature == LEAF)
+        width = children.shape[1] + (threshold is None)
+        onward = np.repeat(np.arange(len(feature), dtype=np.intp)[:, None], width, axis=1)
+        node, place = np.nonzero(children != LEAF)
+        onward[node, place] = children[node, place]
+        return cls(np.maximum(feature, 0).astype(np.intp), threshold, onward.reshape(-1), width,
+                   int(node_depths(children).max()), feature == LEAF)
 
     def find(self, features: NDArray[Any]) -> NDArray[np.intp]:
         """The node where each row ends."""

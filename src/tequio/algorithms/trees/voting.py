@@ -1,0 +1,179 @@
+"""A voting ensemble of whatever models the parties have.
+
+Each party trains a model of the kind that suits it; the global model is the list of them all, and predicts by the mean
+of their class probabilities (Kittler, Hatef, Duin, Matas: On combining classifiers, IEEE TPAMI 20, 1998). The classes
+are those of the agreed schema, so the probabilities of a party that lacks a class line up with the others'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tequio.algorithms.training import local_training
+from tequio.algorithms.trees.fitting import agreed, agreed_rows, usable_by
+from tequio.components import build, to_plain
+from tequio.errors import ConfigError, DataError, PayloadError, nearest
+from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.task import task
+from tequio.learners.metrics import higher_is_better, summarise, tally
+from tequio.learners.trees.learner import TreeLearner
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
+    from tequio.federation.federation import Federation
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+    from tequio.learners.learner import Learner, Tally
+
+
+@register("algorithm", "voting", paper="Kittler et al., 1998", example=(
+    '[algorithm]\nname = "voting"\nlearners = ["cart", "logistic"]\n\n[overrides.3]\nlearner = "logistic"\n'))
+@dataclass(frozen=True, kw_only=True)
+class Voting(Algorithm):
+    """Parties train models of different kinds on their own rows, which then vote; all in one round.
+
+    A party takes the learner that its own setting `learner` names. Only learners that the coordinator offers can be
+    named, so that nobody builds a model from what a party sent. Whole models leave the parties. Further rounds change
+    nothing.
+
+    Parameters:
+        learners: what is offered, each a name or a table of name and parameters, and dealt in turn to parties that do
+            not choose (none: that of the config)
+        weights: all models alike (uniform), or by their score on the validation rows of the party that made them
+        metric: the score, a metric of which more is better
+    """
+
+    learners: tuple[str | dict[str, Any], ...] = ()
+    weights: Literal["uniform", "score"] = "uniform"
+    metric: str = "accuracy"
+
+    @property
+    def offered(self) -> list[Any]:
+        """The learners to choose from."""
+        tables = [{"name": table} if isinstance(table, str) else table for table in self.learners]
+        return [build("learner", table.get("name", ""), {key: table[key] for key in table.keys() - {"name"}},
+                      where="algorithm.learners") for table in tables] or [self.learner]
+
+    def start(self, federation: Federation) -> State:
+        """No model yet."""
+        if self.weights == "score" and not higher_is_better(self.metric):
+            raise ConfigError(f"models cannot be weighed by '{self.metric}', of which less is better",
+                              remedy="set algorithm.metric to one of which more is better, such as 'accuracy'")
+        return State({"learners": [to_plain(learner) for learner in self.offered], "members": []})
+
+    def round(self, federation: Federation, state: State) -> State:
+        """Every chosen party trains; the list of all models is the model."""
+        if state.model["members"]:
+            return state
+        chosen, offered = self.select(federation, state), self.offered
+        settings = {"learners": offered, "names": [type(learner).__tequio__[1] for learner in offered],
+                    "local": self.parts.local, "metric": self.metric if self.weights == "score" else "",
+                    **agreed(federation)}
+        replies = federation.ask(chosen.parties, train_member, settings=settings,
+                                 check=partial(_check_member, offered, federation.schema))
+        members = [{"party": federation.name(reply.party), "learner": reply.payload["learner"],
+                    "model": reply.payload["model"]} for reply in replies]
+        model = {**state.model, "members": members, "weights": _weights(replies)}
+        return state.next(model if members else None, selector=chosen.memory)
+
+    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
+        """Each party's tally of the vote on its own rows."""
+        if not state.model["members"]:
+            return {}
+        replies = federation.ask(parties, evaluate_vote, {"model": state.model},
+                                 settings={"learners": self.offered, "part": part})
+        return {reply.party: reply.payload for reply in replies if reply.payload}
+
+    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
+        """The tally of the vote on rows that the coordinator holds."""
+        if not state.model["members"]:
+            return None
+        return tally(rows.schema.target, vote(self.offered, state.model, rows), rows.target)
+
+
+def vote(learners: Sequence[Any], model: Payload, rows: Dataset) -> NDArray[np.float64]:
+    """The members' scores of each row, in the mean by their weights."""
+    scores = [weight * learners[member["learner"]].predict(member["model"], rows)
+              for member, weight in zip(model["members"], model["weights"], strict=True)]
+    mean: NDArray[np.float64] = np.sum(scores, axis=0)
+    return mean
+
+
+@task("voting: train")
+def train_member(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """A model of the party's own kind, and its score where one is asked for."""
+    rows, place = agreed_rows(party, settings), _choice(party, settings["names"])
+    learner = settings["learners"][place]
+    if isinstance(learner, TreeLearner):
+        model = learner.fit(rows, party.rng("fit")).to_payload()
+    else:
+        model = _trained(learner, rows, party, settings)
+    score = _score(learner, model, party.data.validation, settings["metric"]) if settings["metric"] else 1.0
+    return {"learner": place, "model": model, "score": score}
+
+
+@task("voting: evaluate")
+def evaluate_vote(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """The tally of the vote on one part of the party's rows."""
+    rows: Dataset = getattr(party.data, settings["part"])
+    return tally(rows.schema.target, vote(settings["learners"], payload["model"], rows), rows.target) if len(rows) \
+        else {}
+
+
+def _choice(party: Party, names: Sequence[str]) -> int:
+    """The place of the learner that the party names in its settings, or the one that it is dealt."""
+    wanted = party.settings.get("learner")
+    if not wanted:
+        return party.index % len(names)
+    if wanted not in names:
+        raise ConfigError(f"party '{party.name}' wants the learner '{wanted}', which is not offered",
+                          remedy=f"{nearest(wanted, names)} Or add it to algorithm.learners")
+    return names.index(wanted)
+
+
+def _trained(learner: Learner, rows: Dataset, party: Party, settings: Mapping[str, Any]) -> Payload:
+    local = local_training(party, settings)
+    initial = learner.initial(rows.schema, party.rng("initial model"))
+    return dict(learner.train(initial, rows, local, party.rng("train"), learning_rate=local.rate(party.round)).model)
+
+
+def _score(learner: Any, model: Payload, rows: Dataset, metric: str) -> float | None:
+    """The metric on these rows; nothing where there are none, or it does not exist for them."""
+    if not len(rows):
+        return None
+    values = summarise(rows.schema.target, learner.evaluate(model, rows))
+    if metric not in values:
+        raise ConfigError(f"models cannot be weighed by '{metric}' here", remedy=nearest(metric, values))
+    return values[metric] if isfinite(values[metric]) else None
+
+
+def _weights(replies: Replies) -> NDArray[np.float64]:
+    """Shares of the vote, by score; a model without a score counts as the mean of the others."""
+    known = [payload["score"] for payload in replies.payloads if payload["score"] is not None]
+    if replies and not known:
+        raise DataError("no party has validation rows to score its model on", remedy="set data.split.validation = 0.2")
+    mean = sum(known) / max(len(known), 1)
+    scores = np.array([mean if payload["score"] is None else payload["score"] for payload in replies.payloads])
+    scores = np.maximum(scores, 0.0)
+    return scores / scores.sum() if scores.any() else np.full(len(scores), 1 / max(len(scores), 1))
+
+
+def _check_member(learners: Sequence[Any], schema: Schema, payload: Payload, whose: str) -> None:
+    place, score = payload.get("learner"), payload.get("score")
+    if not isinstance(place, int) or not 0 <= place < len(learners):
+        raise PayloadError(f"{whose} sent a model of a learner that was not offered")
+    if score is not None and not (isinstance(score, float) and 0 <= score <= 1):
+        raise PayloadError(f"{whose} sent a score that is not between 0 and 1: {score!r}")
+    usable_by(learners[place], schema)(payload, whose)

@@ -1,0 +1,160 @@
+"""Many rule lists into one: every two rules that do not contradict each other become a rule that both vote for.
+
+The product of the lists grows with every tree, so it is bounded by design. Lists are merged two by two in a balanced
+order, so that every tree goes through equally few merges. Of a pair of rules only its numbers and its estimated support
+are kept until it is known which pairs stay. Beyond the budget rules that no party's rows support go first, then those
+of least support, and what is lost is counted.
+
+The support of a merged rule is estimated from what each list says of its own rules alone: of all ways to deal rows to
+pairs that agree with both lists, the one of largest entropy, found by iterative proportional fitting (Deming and
+Stephan, 1940). Contradictions are the zeros of that table. Trees of similar data share many of their upper splits, so
+the zeros tell much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from tequio.errors import DataError
+from tequio.learners.trees.rules import Rules, compatible_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+IntervalMerge = Literal["intersection", "least_restrictive"]
+Weighting = Literal["sum", "halving", "samples"]
+
+_FITTING_STEPS = 30
+_INNER = 4096  # before the last merge lists are cut so that their product is this many budgets: time stays linear
+
+
+@dataclass(frozen=True)
+class Fusing:
+    """How rule lists are merged.
+
+    interval_merge:  bounds of a merged rule: intersection (both hold) or least_restrictive (of two bounds on the same
+                     side the looser one, as the source words it; merged rules then overlap)
+    weighting:       votes of a merged rule: sum (every tree alike), halving (the mean, merge by merge) or samples (by rows)
+    budget:          most rules kept
+    """
+
+    interval_merge: IntervalMerge = "intersection"
+    weighting: Weighting = "sum"
+    budget: int = 3000
+
+
+@dataclass
+class Losses:
+    """What the budget cost.
+
+    unsupported:  rules dropped that no party's rows support
+    supported:    other rules dropped
+    pairs:        the largest number of compatible pairs in a merge
+    coverage:     share of all parties' rows that the remaining rules are estimated to cover
+    """
+
+    unsupported: int = 0
+    supported: int = 0
+    pairs: int = 0
+    coverage: float = 1.0
+
+
+def fuse(lists: Sequence[Rules], how: Fusing | None = None) -> tuple[Rules, Losses]:
+    """All lists merged into one, neighbours first."""
+    if not lists:
+        raise DataError("there are no rules to merge", remedy="keep at least one tree")
+    how, losses = how or Fusing(), Losses()
+    level = [replace(rules, votes=rules.rows) for rules in lists] if how.weighting == "samples" else list(lists)
+    while len(level) > 1:
+        most = how.budget if len(level) == 2 else min(how.budget, int((_INNER * how.budget) ** 0.5))
+        merged = [_merge(first, second, how, most, losses)
+                  for first, second in zip(level[::2], level[1::2], strict=False)]
+        level = merged + level[2 * len(merged):]
+    total = max(float(rules.support.sum()) for rules in lists)
+    rules = level[0].take(_within(level[0].support, how.budget, losses))
+    losses.coverage = min(float(rules.support.sum()) / total, 1.0) if total > 0 else 1.0
+    return rules, losses
+
+
+def joint_support(i: NDArray[np.intp], j: NDArray[np.intp], first: NDArray[np.float64],
+                  second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The support of each pair (i, j), given the support of every rule of both lists; never more than either's."""
+    table = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(len(first), len(second)))
+    turned = table.T.tocsr()
+    column_factor = np.ones(len(second))
+    for _ in range(_FITTING_STEPS):
+        row_factor = _ratio(first, table @ column_factor)
+        column_factor = _ratio(second, turned @ row_factor)
+    fitted: NDArray[np.float64] = row_factor[i] * column_factor[j]
+    # Where both lists cannot be met (rules were dropped from one), the smaller one counts.
+    fitted *= np.minimum(_ratio(first, np.bincount(i, fitted, len(first))), 1.0)[i]
+    return fitted
+
+
+def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
+    return ratio
+
+
+def _merge(first: Rules, second: Rules, how: Fusing, most: int, losses: Losses) -> Rules:
+    i, j = (np.concatenate(numbers) for numbers in zip(*compatible_pairs(first, second), strict=True))
+    # A rule that contradicts the whole other list is kept as it is, so that its region is not lost.
+    alone = [np.setdiff1d(np.arange(len(rules)), met) for rules, met in ((first, i), (second, j))]
+    support = joint_support(i, j, first.support, second.support)
+    losses.pairs = max(losses.pairs, len(i))
+    everything = np.concatenate([support, first.support[alone[0]], second.support[alone[1]]])
+    kept = _within(everything, most, losses)
+    pairs, left, right = np.split(kept, np.searchsorted(kept, [len(i), len(i) + len(alone[0])]))
+    left, right = alone[0][left - len(i)], alone[1][right - len(i) - len(alone[0])]
+    merged = _merged(first.take(i[pairs]), second.take(j[pairs]), how, support[pairs])
+    return without_duplicates(_stacked([merged, first.take(left), second.take(right)]))
+
+
+def _within(support: NDArray[np.float64], most: int, losses: Losses) -> NDArray[np.intp]:
+    """Which rules stay, in their order: those of most support, of equal ones the first."""
+    order = np.argsort(-support, kind="stable")
+    dropped = support[order[most:]]
+    losses.unsupported += int((dropped <= 0).sum())
+    losses.supported += int((dropped > 0).sum())
+    return np.sort(order[:most])
+
+
+def _merged(first: Rules, second: Rules, how: Fusing, support: NDArray[np.float64]) -> Rules:
+    """Rule k of the first list merged with rule k of the second."""
+    low, high = np.maximum(first.low, second.low), np.minimum(first.high, second.high)
+    if how.interval_merge == "least_restrictive":
+        low = np.where(np.isinf(first.low) | np.isinf(second.low), low, np.minimum(first.low, second.low))
+        high = np.where(np.isinf(first.high) | np.isinf(second.high), high, np.maximum(first.high, second.high))
+    votes = first.votes + second.votes
+    return Rules(first.kind, low, high, votes / 2 if how.weighting == "halving" else votes, first.rows + second.rows,
+                 support)
+
+
+def without_duplicates(rules: Rules) -> Rules:
+    """Rules of the same conditions as one, at the place of the first: votes, rows and support add up."""
+    bounds = np.concatenate([rules.low, rules.high], axis=1)
+    _, first, of_rule = np.unique(bounds, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(rules):
+        return rules
+    order = np.argsort(first)
+    place = np.argsort(order)[of_rule.reshape(-1)]
+    sums = {name: _summed(getattr(rules, name), place, len(first)) for name in ("votes", "rows", "support")}
+    return replace(rules.take(first[order]), **sums)
+
+
+def _summed(values: NDArray[np.float64], place: NDArray[Any], places: int) -> NDArray[np.float64]:
+    total = np.zeros((places, *values.shape[1:]))
+    np.add.at(total, place, values)
+    return total
+
+
+def _stacked(lists: Sequence[Rules]) -> Rules:
+    parts = {name: np.concatenate([getattr(rules, name) for rules in lists])
+             for name in ("low", "high", "votes", "rows", "support")}
+    return Rules(lists[0].kind, **parts)

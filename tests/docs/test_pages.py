@@ -1,0 +1,32 @@
+"""Every block of README and of the docs is run, and does what the page says."""
+
+from __future__ import annotations
+
+import pytest
+
+from .blocks import ROOT, blocks_of, pages
+from .running import is_run, run_page
+
+PAGES = [page for page in pages() if any(is_run(block) for block in blocks_of(page))]
+SLOW_PAGES = [page for page in PAGES if any(block.slow for block in blocks_of(page))]
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_its_blocks_do_what_the_page_says(page, tmp_path):
+    run_page(blocks_of(page), tmp_path, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SLOW_PAGES, ids=name)
+def test_its_slow_blocks_do_too(page, tmp_path):
+    run_page(blocks_of(page), tmp_path, slow=True)
+
+
+def test_the_docs_are_found():
+    names = {name(page) for page in PAGES}
+    assert {"README.md", "docs/index.md", "docs/tutorial/first-run.md", "docs/tutorial/your-data.md",
+            "docs/tutorial/your-components.md"} <= names

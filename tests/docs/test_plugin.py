@@ -1,0 +1,85 @@
+"""Components outside of the package are found through their entry point, listed, and run: examples/plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from .blocks import ROOT, blocks_of
+
+PLUGIN = ROOT / "examples" / "plugin"
+CONFIG = """
+name = "village"
+rounds = 3
+algorithm = {name = "majority_vote", step = 0.05}
+selector = {name = "in_turns", count = 2}
+learner = "logistic"
+
+[data]
+name = "wine"
+prepare = ["standardise"]
+partition = {name = "sorted_by", column = "alcohol", parties = 5}
+"""
+
+
+@pytest.fixture(scope="module")
+def tequio(tmp_path_factory):
+    """Runs `tequio` where the plugin is installed."""
+    folder = tmp_path_factory.mktemp("plugin")
+    source = folder / "source"
+    subprocess.run(["cp", "-r", str(PLUGIN), str(source)], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation",
+                    "--disable-pip-version-check", "--target", str(folder / "site"), str(source)], check=True)
+    (folder / "village.toml").write_text(CONFIG)
+    paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+    def run(*arguments: str) -> dict:
+        done = subprocess.run([sys.executable, "-m", "tequio", *arguments, "--json"], cwd=folder, env=environment,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.parametrize(("kind", "name"), [("algorithm", "majority_vote"), ("selector", "in_turns"),
+                                            ("partition", "sorted_by")])
+def test_it_is_in_the_list(tequio, kind, name):
+    listed = {one["name"]: one["summary"] for one in tequio("list", kind)["components"]}
+    assert name in listed
+    assert listed[name].endswith(".")
+
+
+def test_it_runs_and_gives_the_same_bits_in_worker_processes(tequio):
+    alone, together = (tequio("run", "village.toml", "--workers", workers) for workers in ("1", "2"))
+    assert alone["model_sha256"] == together["model_sha256"]
+    assert (alone["algorithm"], alone["rounds"], alone["parties"]) == ("majority_vote", 3, 5)
+
+
+def test_the_tutorial_shows_the_plugin_as_it_is():
+    shown = {block.file: block.content for block in blocks_of(ROOT / "docs" / "tutorial" / "your-components.md")}
+    files = [path for path in PLUGIN.rglob("*") if path.suffix in (".py", ".toml") and "build" not in path.parts]
+    assert len(files) == 5
+    for path in files:
+        assert shown[str(path.relative_to(PLUGIN))] == path.read_text(encoding="utf-8"), path
+
+
+def test_the_selector_takes_everyone_in_turns():
+    sys.path.insert(0, str(PLUGIN))
+    try:
+        import numpy as np
+        from village.in_turns import InTurns
+
+        memory, seen = {}, []
+        for _ in range(5):
+            choice = InTurns(count=2).choose(None, np.arange(10, 15), memory, None)
+            memory = choice.memory
+            seen.append(choice.parties.tolist())
+    finally:
+        sys.path.remove(str(PLUGIN))
+    assert seen == [[10, 11], [12, 13], [10, 14], [11, 12], [13, 14]]

@@ -1,0 +1,41 @@
+"""Small tables that the tests of trees share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tequio.data.dataset import Dataset
+from tequio.data.schema import Feature, Schema, Target
+
+WALK = Schema((Feature("weather", ("sun", "rain", "snow")), Feature("wind", ("weak", "strong")),
+               Feature("day", ("free", "work"))), Target("classes", ("stay", "walk"), "plan"))
+
+
+def walks():
+    """Eight days on which somebody stayed in or went for a walk. It never snowed."""
+    rows = ["sun weak free walk", "sun weak work walk", "sun strong free stay", "sun strong work stay",
+            "rain weak free walk", "rain weak work stay", "rain strong free stay", "rain strong work stay"]
+    words = [row.split() for row in rows]
+    codes = [[feature.domain.index(word) for feature, word in zip(WALK.features, row, strict=False)] for row in words]
+    return Dataset.of(WALK, np.array(codes, dtype=float), [WALK.target.names.index(row[3]) for row in words])
+
+
+def categories(codes, labels, sizes, classes):
+    """Codes and labels as a dataset with columns a, b, ... of so many categories each."""
+    features = tuple(Feature(chr(97 + column), tuple(f"v{value}" for value in range(size)))
+                     for column, size in enumerate(sizes))
+    return Dataset.of(Schema(features, Target("classes", tuple(f"c{label}" for label in range(classes)))),
+                      np.asarray(codes, dtype=float), np.asarray(labels))
+
+
+def numbers(rows=200, columns=4, classes=3, seed=0, digits=None):
+    """Random numbers whose class follows from the first columns, with some noise; `digits` makes them decimals."""
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(rows, columns))
+    if digits is not None:
+        features = features.round(digits)
+    score = features[:, 0] - features[:, 1] ** 2 + 0.3 * draw.normal(size=rows)
+    labels = np.searchsorted(np.quantile(score, np.arange(1, classes) / classes), score)
+    names = tuple(f"c{label}" for label in range(classes))
+    return Dataset.of(Schema.of_numbers([f"x{column}" for column in range(columns)], Target("classes", names)),
+                      features, labels)
