@@ -62,6 +62,16 @@ def seconds_of(document: dict[str, Any]) -> float:
     return float(document["seconds"] if "seconds" in document else document["seconds_per_round"]["best"])
 
 
+def cause_in(complaint: str) -> str:
+    """The line of a program's complaint that names the cause: the first in tequio's box, the last of a traceback."""
+    lines = [line.strip(" \t─│╭╮╰╯") for line in complaint.splitlines()]
+    said = [line for line in lines if line]
+    boxed = [number for number, line in enumerate(complaint.splitlines()) if line.startswith("╭")]
+    if boxed:
+        return " ".join(line for line in lines[boxed[-1] : boxed[-1] + 4] if line)
+    return said[-1] if said else ""
+
+
 def run_for_json(command: Sequence[str | Path]) -> dict[str, Any]:
     """Run a contestant and read the document it prints last."""
     try:
@@ -72,8 +82,7 @@ def run_for_json(command: Sequence[str | Path]) -> dict[str, Any]:
         raise TurnFailed(f"no result after {TURN_LIMIT_SECONDS} s") from error
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        said = [line.strip(" │") for line in done.stderr.splitlines()]
-        raise TurnFailed(next((line for line in reversed(said) if line), f"exit code {done.returncode}"))
+        raise TurnFailed(cause_in(done.stderr) or f"exit code {done.returncode}")
     document: dict[str, Any] = json.loads(lines[-1])
     return document
 

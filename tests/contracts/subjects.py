@@ -11,7 +11,7 @@ from tequio import registry
 from tequio.components import build
 from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
+from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
 from tequio.federation.population import Population
 
@@ -23,6 +23,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("selector", "fixed"): {"parties": ["1", "3"]},
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
+    ("learner", "random_forest"): {"trees": 10, "depth": 2},
 }
 
 
@@ -47,6 +48,14 @@ def table(rows: int = 120, *, target: str = "classes", seed: int = 0) -> Dataset
     schema = Schema.of_numbers("abcd", Target("classes", ("no", "yes")) if target == "classes" else Target("number"))
     values = (score > 0).astype(np.int64) if target == "classes" else score
     return Dataset.of(schema, features, values, groups=np.arange(rows) % 6)
+
+
+def categories(rows: int = 120, seed: int = 0) -> Dataset:
+    """The same table with every column cut into three categories."""
+    numbers = table(rows, seed=seed)
+    features = tuple(Feature(name, ("low", "middle", "high")) for name in numbers.schema.names)
+    schema = Schema(features, numbers.schema.target)
+    return Dataset.of(schema, np.digitize(numbers.features, [-0.5, 0.5]), numbers.target)
 
 
 def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) -> Population:

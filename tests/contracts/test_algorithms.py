@@ -15,11 +15,13 @@ from tequio.federation.federation import Federation, Rules
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, summarise
 
-from .subjects import EXAMPLES, every, population
+from .subjects import EXAMPLES, categories, every, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
-LEARNERS = {"kmeans": "kmeans"}
+LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
+            "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost"}
+ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")
 every_federated = pytest.mark.parametrize(
@@ -28,13 +30,15 @@ every_federated = pytest.mark.parametrize(
 
 def make(name):
     learner = LEARNERS.get(name, "logistic")
+    if learner == "xgboost":
+        pytest.importorskip("xgboost")
     parts = Parts(build("learner", learner, EXAMPLES.get(("learner", learner))),
                   LocalTraining(epochs=2, batch=8, learning_rate=0.05))
     return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
 
 
-def people(name):
-    return population(1 if name in ONE_PARTY_ONLY else 6)
+def people(name, parties=6):
+    return population(1 if name in ONE_PARTY_ONLY else parties, categories() if name in ON_CATEGORIES else None)
 
 
 class Play:
@@ -70,10 +74,20 @@ class Play:
 
 @pytest.fixture(scope="module")
 def two_workers():
-    pool = WorkerPool(2)
-    pool.open(population(6))
-    yield pool
-    pool.close()
+    """Two worker processes that serve whichever population an algorithm is played on."""
+    pools = {}
+
+    def serving(name):
+        kind = name in ON_CATEGORIES
+        if kind not in pools:
+            pools[kind] = WorkerPool(2)
+            pools[kind].open(people(name))
+        pools[kind].restore({})
+        return pools[kind]
+
+    yield serving
+    for pool in pools.values():
+        pool.close()
 
 
 @every_algorithm
@@ -89,13 +103,12 @@ def test_resuming_changes_nothing(name):
 
 @every_federated
 def test_two_workers_give_what_one_process_gives(name, two_workers):
-    two_workers.restore({})
-    assert Play(name, two_workers).rounds(2).saved() == Play(name).rounds(2).saved()
+    assert Play(name, two_workers(name)).rounds(2).saved() == Play(name).rounds(2).saved()
 
 
 @every_algorithm
 def test_one_party_is_enough(name):
-    algorithm, who, engine = make(name), population(1), InlineEngine()
+    algorithm, who, engine = make(name), people(name, parties=1), InlineEngine()
     engine.open(who)
     federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")))
     state = algorithm.start(federation)

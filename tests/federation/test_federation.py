@@ -165,6 +165,19 @@ def test_a_reply_that_is_not_finite_counts_as_a_failure(payload: dict[str, Any])
     assert replies.parties.tolist() == [0, 1, 3, 4]
 
 
+def test_a_reply_that_a_check_refuses_counts_as_a_failure() -> None:
+    def check(payload: dict[str, Any], whose: str) -> None:
+        if payload["value"] == 9.0:
+            raise DataError(f"{whose} sent a nine", remedy="send another number")
+
+    with pytest.raises(PartyError, match=r"party '3' failed in round 0 .*: party '3' sent a nine; send another number"):
+        federation().ask(range(5), square, check=check)
+    asking = federation(rules=Rules(on_failure="continue"))
+    assert asking.ask(range(5), square, check=check).parties.tolist() == [0, 1, 2, 4]
+    with pytest.raises(QuorumError, match="0 of 1"):
+        asking.ask([3], square, check=check)
+
+
 def test_drop_outs_are_drawn_from_the_seed_and_a_round_at_a_time() -> None:
     """Feature 15: the rest of the cohort goes on; who vanished is reported."""
     def dropped(seed: int, round: int) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from tequio.data.dataset import Dataset
 from tequio.data.schema import Schema
 from tequio.errors import DataError, TequioError
 from tequio.learners import batched
+from tequio.learners.batched_rows import plan_rows
 from tequio.learners.learner import Correction, Job, LocalTraining
 from tequio.learners.zoo import MLP, Logistic
 
@@ -142,6 +143,19 @@ def test_company_does_not_change_a_bit(kind, hidden, way, monkeypatch):
     monkeypatch.setattr(batched, "BLOCK_NUMBERS", 1)
     for place, result in enumerate(learner.train_together(jobs(range(10)), how)):
         assert_same_bits(result, alone[place])
+
+
+def test_large_batches_are_worked_on_one_party_at_a_time(monkeypatch):
+    data, learner, how = table("classes"), MLP(hidden=(6,)), LocalTraining(batch=0)
+    model = learner.initial(data.schema, rng(1))
+    datasets = parties(data, (100, 101, 102))
+    expected = together(learner, model, datasets, how)
+    together_with = []
+    monkeypatch.setattr(batched, "plan_rows", lambda *given: together_with.append(len(given[0])) or plan_rows(*given))
+    monkeypatch.setattr(batched, "ROOM_NUMBERS", 1_000)
+    for one, two in zip(expected, together(learner, model, datasets, how), strict=True):
+        assert_same_bits(one, two)
+    assert together_with == [1, 1, 1]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -166,6 +166,18 @@ def test_the_gradient_is_that_of_the_mean_loss(kind):
     assert list(gradient) == list(model)
 
 
+@every_target
+def test_data_and_models_may_be_read_only(kind):
+    data, learner = table(kind), MLP(hidden=(5,))
+    expected = learner.evaluate(learner.initial(data.schema, rng(1)), data)
+    model = learner.initial(data.schema, rng(1))
+    for values in (data.source.features, data.source.target, *model.values()):
+        values.setflags(write=False)
+    np.testing.assert_equal(learner.evaluate(model, data), expected)
+    learner.gradient(model, data)
+    learner.train(model, data, LocalTraining(batch=0, shuffle=False), rng(1))
+
+
 def test_what_is_not_trained_has_no_gradient():
     data, learner = images(), FromFactory(normalised)
     gradient, _ = learner.gradient(learner.initial(data.schema, rng(1)), data)

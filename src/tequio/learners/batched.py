@@ -40,6 +40,9 @@ TOGETHER_NUMBERS = 4_000_000
 FEWEST, MOST = 2, 50
 """Bounds on the number of parties at a time."""
 
+ROOM_NUMBERS = 32_000_000
+"""Features, or outputs of a layer, in memory at a time: parties with large batches are fewer together."""
+
 BLOCK_NUMBERS = 500_000
 """Outputs, and targets, that are kept at a time."""
 
@@ -59,11 +62,12 @@ def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: Lo
 def _companies(stack: DenseStack, jobs: Sequence[Job], how: LocalTraining) -> Iterator[tuple[int, list[int]]]:
     """Jobs that train side by side, those with most steps first, and the rows that their batches are filled up to."""
     copies = 4 if how.optimizer == "adam" else 2 if how.momentum else 1
-    size = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
+    cached = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
     batches = [how.batch or _rounded_up(len(job.data)) for job in jobs]
     for batch in sorted(set(batches)):
         alike = [position for position in range(len(jobs)) if batches[position] == batch]
         alike.sort(key=lambda position: -sum(steps_of_epochs(len(jobs[position].data), how)))
+        size = min(cached, max(ROOM_NUMBERS // (batch * max(stack.widths)), 1))
         for start in range(0, len(alike), size):
             yield batch, alike[start:start + size]
 

@@ -38,10 +38,13 @@ def loss_for(target: Target, outputs: int) -> LossKind:
 
 
 def target_array(kind: LossKind, target: NDArray[Any]) -> NDArray[Any]:
-    """Target values in the type the loss needs: codes (rows,), or float32 (rows, outputs)."""
+    """Target values in the type the loss needs: codes (rows,), or float32 (rows, outputs).
+
+    Writable, because torch warns of read-only arrays; those of shared memory are.
+    """
     if kind == "softmax":
-        return np.ascontiguousarray(target, dtype=np.int64)
-    values = np.ascontiguousarray(target, dtype=np.float32)
+        return np.require(target, np.int64, ["C", "W"])
+    values = np.require(target, np.float32, ["C", "W"])
     return values if values.ndim == 2 else values[:, None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,8 +37,8 @@ def differences(first: Tree, second: Tree, schema: Schema) -> list[Difference]:
     return [found for found in _walk(first, second, schema, 0, 0, ()) if found.change != "same"]
 
 
-def agreement(first: Tree, second: Tree, features: NDArray[Any]) -> float:
-    """Share of rows to which both trees give the same class."""
+def agreement(first: TreeModel, second: TreeModel, features: NDArray[Any]) -> float:
+    """Share of rows to which two trees or ensembles give the same class."""
     return float(np.mean(first.predict(features).argmax(axis=1) == second.predict(features).argmax(axis=1)))
 
 
@@ -46,10 +47,24 @@ def _walk(first: Tree, second: Tree, schema: Schema, here: int, there: int,
     yield Difference(path, _change(first, second, here, there), _say(first, here, schema), _say(second, there, schema))
     if not _same_split(first, second, here, there):
         return
-    for own, other in zip(first.children[here], second.children[there], strict=False):
+    # The arrays of trees that split on different columns elsewhere may differ in width.
+    for own, other in zip_longest(first.children[here].tolist(), second.children[there].tolist(), fillvalue=LEAF):
+        if own == other == LEAF:
+            continue
+        tree, parent, child = (first, here, own) if own != LEAF else (second, there, other)
+        onwards = (*path, str(condition(tree, parent, child, schema)))
         if own != LEAF and other != LEAF:
-            step = str(condition(first, here, int(own), schema))
-            yield from _walk(first, second, schema, int(own), int(other), (*path, step))
+            yield from _walk(first, second, schema, own, other, onwards)
+        else:
+            yield _branch_of_one(first, second, schema, own, other, onwards)
+
+
+def _branch_of_one(first: Tree, second: Tree, schema: Schema, own: int, other: int,
+                   path: tuple[str, ...]) -> Difference:
+    """A category for which only one of the trees has a branch."""
+    if own != LEAF:
+        return Difference(path, "pruned", _say(first, own, schema), "no branch")
+    return Difference(path, "grown", "no branch", _say(second, other, schema))
 
 
 def _change(first: Tree, second: Tree, here: int, there: int) -> Change:

@@ -31,14 +31,25 @@ class Condition:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The path of one row. `fallback` says that the tree had no branch for the row's category and stopped early."""
+    """The path of one row.
+
+    conditions:  that the row satisfies, root first
+    support:     training rows behind the decision (or their weight, after a fusion)
+    nodes:       numbers of the nodes on the way, one more than conditions
+    unmet:       what the row is and the tree has no branch for, so that it stopped early; empty at a leaf
+    """
 
     conditions: tuple[Condition, ...]
     prediction: str
     shares: dict[str, float]
     support: float
     nodes: tuple[int, ...]
-    fallback: bool = False
+    unmet: str = ""
+
+    @property
+    def fallback(self) -> bool:
+        """Whether the tree had no branch for the row and answered with the rows that came as far."""
+        return bool(self.unmet)
 
     def __str__(self) -> str:
         return f"{{ {', '.join(map(str, self.conditions))} }} -> {self.prediction}"
@@ -46,7 +57,7 @@ class Explanation:
     def to_plain(self) -> dict[str, Any]:
         """The explanation as JSON knows it."""
         return {"conditions": [str(condition) for condition in self.conditions], "prediction": self.prediction,
-                "shares": self.shares, "support": self.support, "fallback": self.fallback}
+                "shares": self.shares, "support": self.support, "fallback": self.fallback, "unmet": self.unmet}
 
 
 def explain(tree: Tree, row: NDArray[Any], schema: Schema) -> Explanation:
@@ -56,7 +67,7 @@ def explain(tree: Tree, row: NDArray[Any], schema: Schema) -> Explanation:
     conditions = tuple(condition(tree, parent, child, schema) for parent, child in itertools.pairwise(nodes))
     shares = dict(zip(schema.target.names, tree.probabilities[end].tolist(), strict=True))
     return Explanation(conditions, schema.target.names[int(tree.probabilities[end].argmax())], shares,
-                       float(tree.counts[end].sum()), nodes, fallback=bool(tree.feature[end] != LEAF))
+                       float(tree.counts[end].sum()), nodes, _unmet(tree, end, row, schema))
 
 
 def path_to(tree: Tree, node: int) -> tuple[int, ...]:
@@ -74,3 +85,13 @@ def condition(tree: Tree, parent: int, child: int, schema: Schema) -> Condition:
     if tree.kind == "multiway":
         return Condition(feature.name, "==", feature.domain[branch] if feature.domain else str(branch))
     return Condition(feature.name, "<=" if branch == 0 else ">", f"{tree.threshold[parent]:.6g}")
+
+
+def _unmet(tree: Tree, end: int, row: NDArray[Any], schema: Schema) -> str:
+    column = int(tree.feature[end])
+    if column == LEAF:
+        return ""
+    feature, value = schema.features[column], float(row[column])
+    known = feature.domain is not None and value.is_integer() and 0 <= value < len(feature.domain)
+    return str(Condition(feature.name, "==", feature.domain[int(value)])) if known and feature.domain else \
+        f"{feature.name} is missing or unknown"

@@ -113,7 +113,7 @@ def _merge(first: Rules, second: Rules, how: Fusing, most: int, losses: Losses) 
     pairs, left, right = np.split(kept, np.searchsorted(kept, [len(i), len(i) + len(alone[0])]))
     left, right = alone[0][left - len(i)], alone[1][right - len(i) - len(alone[0])]
     merged = _merged(first.take(i[pairs]), second.take(j[pairs]), how, support[pairs])
-    return without_duplicates(_stacked([merged, first.take(left), second.take(right)]))
+    return without_duplicates(stacked([merged, first.take(left), second.take(right)]))
 
 
 def _within(support: NDArray[np.float64], most: int, losses: Losses) -> NDArray[np.intp]:
@@ -154,7 +154,8 @@ def _summed(values: NDArray[np.float64], place: NDArray[Any], places: int) -> ND
     return total
 
 
-def _stacked(lists: Sequence[Rules]) -> Rules:
+def stacked(lists: Sequence[Rules]) -> Rules:
+    """The rules of all lists, one list after the other."""
     parts = {name: np.concatenate([getattr(rules, name) for rules in lists])
              for name in ("low", "high", "votes", "rows", "support")}
     return Rules(lists[0].kind, **parts)

@@ -1,0 +1,122 @@
+"""How the trees of an ensemble voted on one row: no single path decided, so the votes are what there is to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.learners.trees.boosted import BoostedTrees, Objective, RegressionTree
+from tequio.learners.trees.forest import Forest, split_by_size
+from tequio.learners.trees.importance import importance
+from tequio.learners.trees.tree import LEAF, Tree
+from tequio.learners.trees.xgboost_documents import from_bytes, read_document
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.data.schema import Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Models of several parties that vote by the mean of their class shares, each with its weight."""
+
+    members: tuple[Tree | Forest | BoostedTrees, ...] = field(repr=False)
+    weights: NDArray[np.float64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+        """(rows, classes) shares of the vote."""
+        shares: NDArray[np.float64] = np.sum([weight * member.predict(features) for member, weight in
+                                              zip(self.members, self.weights, strict=True)], axis=0)
+        return shares
+
+
+Ensemble = Forest | BoostedTrees | Panel
+
+
+@dataclass(frozen=True)
+class Votes:
+    """What an ensemble decides on one row.
+
+    prediction:  the class, or the number in words
+    shares:      of each class in the decision; nothing where a number is predicted
+    votes:       trees that are for each class: they choose it, or they raise its margin in boosted trees; for a number
+                 how many trees make it higher, and lower
+    trees:       how many there are; those of boosted trees that change nothing are for no class
+    """
+
+    prediction: str
+    shares: dict[str, float]
+    votes: dict[str, int]
+    trees: int
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} for {name}" for name, count in self.votes.items())
+        return f"{told} of {self.trees} trees -> {self.prediction}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """The votes as JSON knows them."""
+        return {"prediction": self.prediction, "shares": self.shares, "votes": self.votes, "trees": self.trees}
+
+
+def votes_on(model: Ensemble, row: NDArray[Any], schema: Schema) -> Votes:
+    """How the trees of an ensemble voted on one row."""
+    rows, names = np.asarray(row)[None, :], schema.target.names
+    if isinstance(model, BoostedTrees):
+        votes = _pushes(model, rows, names)
+    else:
+        members = model.trees if isinstance(model, Forest) else model.members
+        chosen = [int(member.predict(rows)[0].argmax()) for member in members]
+        votes = dict(zip(names, np.bincount(chosen, minlength=len(names)).tolist(), strict=True))
+    predicted = model.predict(rows)[0]
+    if schema.target.kind == "number":
+        return Votes(f"{predicted:.6g}", {}, votes, len(model))
+    return Votes(names[int(predicted.argmax())], dict(zip(names, predicted.tolist(), strict=True)), votes, len(model))
+
+
+def ensemble_importance(model: Tree | Ensemble, columns: int) -> NDArray[np.float64]:
+    """(columns,) shares as `importance` gives them; those of a panel are the weighted mean of its members'."""
+    if not isinstance(model, Panel):
+        return importance(model, columns)
+    earned = np.sum([weight * importance(member, columns) for member, weight in
+                     zip(model.members, model.weights, strict=True)], axis=0, dtype=np.float64)
+    return earned / earned.sum() if earned.sum() > 0 else np.zeros(columns)
+
+
+def boosted_from_xgboost(data: Any, objective: Objective) -> BoostedTrees:
+    """The trees of an XGBoost document in our own form."""
+    content = np.asarray(data, dtype=np.uint8)
+    document, trees = read_document(content, from_bytes(content))
+    named, sizes = trees.arrays, trees.sizes
+    leaf = named["left_children"] == LEAF
+    # XGBoost rounds rows to single precision and goes left below a threshold; we do not round, and go left up to it.
+    # The middle between the threshold and the number before it tells the same rows apart.
+    above = named["split_conditions"].astype(np.float32)
+    cut = (above.astype(np.float64) + np.nextafter(above, np.float32(-np.inf))) / 2
+    # At leaves the value stands in the threshold's place.
+    arrays = (np.where(leaf, LEAF, named["split_indices"]).astype(np.int32), np.where(leaf, 0.0, cut),
+              np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32),
+              np.where(leaf, named["split_conditions"], 0.0), np.where(leaf, 0.0, named["loss_changes"]))
+    parts = zip(*(split_by_size(array, sizes) for array in arrays), strict=True) if len(sizes) else ()
+    return BoostedTrees(objective, _base(document, objective), tuple(RegressionTree(*part) for part in parts))
+
+
+def _base(document: dict[str, Any], objective: Objective) -> NDArray[np.float64]:
+    """Classes start from equal chances; numbers from the mean that the document tells."""
+    parameters = document["learner"]["learner_model_param"]
+    if objective == "squared":
+        return np.array([float(parameters["base_score"].strip("[]"))])
+    return np.zeros(max(int(parameters["num_class"]), 1))
+
+
+def _pushes(model: BoostedTrees, rows: NDArray[Any], names: tuple[str, ...]) -> dict[str, int]:
+    steps = np.array([tree.predict(rows)[0] for tree in model.trees])
+    if model.objective == "softmax":
+        return {name: int((steps[index::len(names)] > 0).sum()) for index, name in enumerate(names)}
+    down, up = names if model.objective == "logistic" else ("lower", "higher")
+    return {down: int((steps < 0).sum()), up: int((steps > 0).sum())}
