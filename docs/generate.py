@@ -165,7 +165,7 @@ def _model_sections(model: Any, key: str, title: str = "") -> list[str]:
         if hasattr(field.annotation, "model_fields"):
             rows.append([f"`{name}`", f"table, see [below](#{key}{name})", "", _text(_first_line(field.annotation))])
             inner += _model_sections(field.annotation, f"{key}{name}", title=f"{key}.{name}")
-        elif name in registry.KINDS:
+        elif name in registry.KINDS and field.annotation is not str:
             rows.append([f"`{name}`", _table_of(name), _chosen(getattr(complete({}).data, name)),
                          _text(meanings(model.__doc__ or "").get(name, ""))])
         else:
@@ -190,6 +190,8 @@ def _field_row(model: Any, key: str) -> list[str]:
 
 
 def _chosen(table: Any) -> str:
+    if not table:
+        return ""
     return f"`{table['name']}`" if isinstance(table, dict) else _code(table)
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
+    from tequio.experiments.explaining import explain
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
@@ -21,13 +22,14 @@ _HOMES = {
     "Dataset": "tequio.data.dataset",
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
+    "explain": "tequio.experiments.explaining",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
     "sweep": "tequio.experiments.api",
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "register", "run", "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "register", "run", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from .matching import difference
 _SESSION = Path(__file__).with_name("session.py")
 _COPIED = ("Makefile", "pyproject.toml", "constraints.txt")
 _NOT_TEQUIO = ("pyproject.toml",)
+_NOT_INHERITED = ("TEQUIO_", "PIP_", "PYTEST_", "MAKE", "MFLAGS")
 
 
 class PageFailure(AssertionError):
@@ -117,7 +118,7 @@ class PageRun:
         """A user without datasets, whose `pip install` goes to a folder of the page instead of into our environment."""
         installed = str(self.folder / ".installed")
         paths = os.pathsep.join(filter(None, [installed, os.environ.get("PYTHONPATH")]))
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("TEQUIO_", "PIP_", "PYTEST_"))}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
         return kept | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": paths,
             "PIP_TARGET": installed, "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1",

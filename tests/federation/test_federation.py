@@ -18,7 +18,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import DataError, EngineError, PartyError, QuorumError
 from tequio.federation import payload as payloads
-from tequio.federation.federation import CHUNK, Federation, Rules, cut
+from tequio.federation.federation import LARGEST_CHUNK, Federation, Rules, cut
 from tequio.federation.population import Population
 from tequio.federation.task import Task, task
 
@@ -104,13 +104,20 @@ def test_answers_come_in_party_order_whoever_was_first() -> None:
 
 
 @settings(deadline=None)
-@given(count=st.integers(0, 300))
-def test_a_cohort_is_cut_by_a_fixed_rule(count: int) -> None:
+@given(count=st.integers(0, 300), work=st.sampled_from([0.0, 2e7, 1e9, 1e12]))
+def test_a_cohort_is_cut_by_a_fixed_rule(count: int, work: float) -> None:
     parties = np.arange(count) * 3
-    chunks = cut(parties)
+    chunks = cut(parties, work)
     assert np.concatenate([np.empty(0, np.int64), *chunks]).tolist() == parties.tolist()
-    assert all(0 < len(chunk) <= CHUNK for chunk in chunks)
-    assert len(chunks) % 4 == 0 or len(chunks) <= 1
+    assert all(0 < len(chunk) <= LARGEST_CHUNK for chunk in chunks)
+    assert len(chunks) % 2 == 0 or len(chunks) <= 1
+
+
+def test_heavy_work_goes_in_small_chunks_and_light_work_in_large_ones() -> None:
+    cohort = np.arange(50)
+    assert [len(chunk) for chunk in cut(cohort)] == [25, 25]
+    assert len(cut(cohort, work=2e7)) == 2
+    assert len(cut(cohort, work=1e12)) == 12
 
 
 @pytest.mark.parametrize("wrong", [[-1], [0, 12], [1000]])

@@ -94,7 +94,8 @@ class Dataset:
             rows = np.flatnonzero(rows)
         elif not rows.size:
             rows = rows.astype(np.int64)  # an empty list comes as floats
-        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+        # Not `replace`, which is several times slower: every chosen party takes views in every round.
+        return Dataset(self.schema, self.source, rows if self.rows is None else self.rows[rows], self.columns, self.name)
 
     def select(self, columns: Sequence[int], *, with_target: bool = True) -> Dataset:
         """A view of some columns, with or without the target."""

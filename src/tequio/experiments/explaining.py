@@ -148,13 +148,17 @@ def explain(run: Result | str | Path, row: int | Sequence[int] = (), *, party: s
     needed only for a run whose dataset was handed over as an object.
     """
     source, name = open_run(run, data), None if party is None else str(party)
-    beside, summary = source.party(name), source.result.summary
+    beside, population, summary = source.party(name), source.scenario.population, source.result.summary
+    own = None if beside is None else source.local.get(beside)
+    test, whose = source.rows(name), "the coordinator" if name is None else f"party '{name}'"
     wanted = [int(number) for number in np.atleast_1d(np.asarray(row, dtype=np.int64))]
-    test, where = source.rows(name) if wanted or source.scenario.test is not None else (None, "")
-    return Explained(summary["run"], summary["algorithm"], source.schema, where,
-                     "" if beside is None else source.scenario.population.name(beside),
-                     tuple(_explained_row(source, test, number, beside) for number in wanted if test is not None),
-                     source.model, source.local.get(-1 if beside is None else beside), _agreement(source, test, beside))
+    if test is None and wanted:
+        raise DataError(f"{whose} holds no test rows in this run", remedy="name a party that has some (--party)"
+                        if name is None else "leave the party out to explain the coordinator's test rows")
+    rows = tuple(_explained_row(source, own, test, number) for number in wanted) if test is not None else ()
+    return Explained(summary["run"], summary["algorithm"], source.schema, f"test rows of {whose}",
+                     "" if beside is None else population.name(beside), rows, source.model, own,
+                     None if test is None else _agreement(source, own, test))
 
 
 def compared(local: Explanation, other: Explanation) -> str:
@@ -173,16 +177,15 @@ def compared(local: Explanation, other: Explanation) -> str:
     return f"{after} the global tree asks {theirs[shared]} instead of {ours[shared]}."
 
 
-def _explained_row(source: Source, test: Dataset, number: int, beside: int | None) -> ExplainedRow:
+def _explained_row(source: Source, own: Explainable | None, test: Dataset, number: int) -> ExplainedRow:
     if not 0 <= number < len(test):
-        raise ConfigError(f"there is no row {number}: the rows are numbered from 0 to {len(test) - 1}",
+        raise ConfigError(f"there is no test row {number}: they are numbered from 0 to {len(test) - 1}",
                           remedy="choose one of these")
-    one = test.take(np.array([number]))
-    features, target = rows_of(one)[0], source.schema.target
+    one, schema = test.take(np.array([number])), source.schema
+    features, target = rows_of(one)[0], schema.target
     truth = target.names[int(one.target[0])] if target.kind == "classes" else f"{float(one.target[0]):.6g}"
-    own = source.local.get(-1 if beside is None else beside)
-    return ExplainedRow(number, truth, None if own is None else decide(own, features, source.schema),
-                        None if source.model is None else decide(source.model, features, source.schema),
+    return ExplainedRow(number, truth, None if own is None else decide(own, features, schema),
+                        None if source.model is None else decide(source.model, features, schema),
                         _decisions(source, features))
 
 
@@ -200,8 +203,7 @@ def _decisions(source: Source, row: NDArray[Any]) -> dict[str, int]:
     return {names[place]: int(counts[place]) for place in np.argsort(-counts, kind="stable") if counts[place]}
 
 
-def _agreement(source: Source, test: Dataset | None, beside: int | None) -> float | None:
-    own = source.local.get(-1 if beside is None else beside)
-    if test is None or own is None or source.model is None or source.schema.target.kind != "classes":
+def _agreement(source: Source, own: Explainable | None, test: Dataset) -> float | None:
+    if own is None or source.model is None or source.schema.target.kind != "classes":
         return None
     return agreement(own, source.model, rows_of(test))

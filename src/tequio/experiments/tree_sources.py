@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,8 @@ from tequio.learners.trees.tree import Tree
 from tequio.learners.trees.votes import Ensemble, Panel, boosted_from_xgboost
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
     from tequio.experiments.tables import Config
@@ -54,17 +55,11 @@ class Source:
             return self.scenario.population.index(name)
         return min(self.local, default=None)
 
-    def rows(self, party: str | None) -> tuple[Dataset, str]:
-        """The coordinator's test rows or a party's, and how to call them."""
-        if party is not None:
-            rows = self.scenario.population.view(self.scenario.population.index(party)).test
-            whose, remedy = f"party '{party}'", "leave the party out to explain the coordinator's test rows"
-        else:
-            rows, whose = self.scenario.test, "the coordinator"
-            remedy = "name a party to explain its test rows"
-        if rows is None or not len(rows):
-            raise DataError(f"{whose} holds no test rows in this run", remedy=remedy)
-        return rows, f"test rows of {whose}"
+    def rows(self, party: str | None) -> Dataset | None:
+        """The test rows of a party, or those that the coordinator holds; nothing where there are none."""
+        population = self.scenario.population
+        rows = self.scenario.test if party is None else population.view(population.index(party)).test
+        return rows if rows is not None and len(rows) else None
 
 
 def open_run(run: Result | str | Path, data: Any = None) -> Source:
@@ -74,7 +69,7 @@ def open_run(run: Result | str | Path, data: Any = None) -> Source:
     payload = tree_payload(result.model)
     states = _local_payloads(result)
     if payload is None and (result.model or not states):
-        raise ConfigError(f"the model of '{summary['algorithm']}' is not made of trees, and there is nothing to explain",
+        raise ConfigError(f"the model of '{summary['algorithm']}' is not made of trees: there is nothing to explain",
                           remedy="explain a run whose learner is a tree (id3, cart), a random forest, or boosted trees")
     scenario = make_scenario(result.config, _given_data(result.config, data))
     schema = scenario.population.schema

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from tequio.federation.task import Task
     from tequio.federation.topology import Topology
 
-# A cohort is cut into chunks by this fixed rule and never by the number of workers, so that the vectorised form of a
-# task sees the same company on every engine. `tequio bench` measured the size.
-CHUNK = 16
+# A cohort is cut into chunks by a fixed rule on its size and on what is sent, never by the number of workers, so that the
+# vectorised form of a task sees the same company on every engine. `tequio bench` gave the numbers: light tasks go in
+# large chunks, because each order costs something; heavy ones in small chunks, so that all workers are busy to the end.
+LARGEST_CHUNK, SMALLEST_CHUNK = 25, 4
+WORK_OF_A_CHUNK = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Federation:
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
         plain_settings = to_plain(dict(settings))
         plain_stages = tuple(to_plain(stage) for stage in stages)
-        chunks = cut(parties)
+        chunks = cut(parties, _numbers(payload) * float(self.sizes[parties].sum()))
         for chunk in chunks:
             own = None if each is None else tuple(each.get(int(party), {}) for party in chunk)
             self._tickets += 1
@@ -214,12 +216,13 @@ class Federation:
         return error
 
 
-def cut(parties: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """A cohort in chunks of about CHUNK parties; a multiple of four of them, so that 2 or 4 workers share evenly."""
-    if len(parties) <= CHUNK // 2:
+def cut(parties: NDArray[np.int64], work: float = 0.0) -> list[NDArray[np.int64]]:
+    """A cohort in an even number of chunks, as many as its work (numbers sent times rows) is worth within the bounds."""
+    if len(parties) <= SMALLEST_CHUNK:
         return [parties] if len(parties) else []
-    pieces = min(4 * -(-len(parties) // (4 * CHUNK)), len(parties))
-    return np.array_split(parties, pieces)
+    fewest, most = -(-len(parties) // LARGEST_CHUNK), len(parties) // SMALLEST_CHUNK
+    worth = min(max(int(work / WORK_OF_A_CHUNK), fewest), most)
+    return np.array_split(parties, min(2 * -(-worth // 2), len(parties)))
 
 
 def _mean_loss(replies: Replies) -> dict[str, float]:
@@ -228,6 +231,13 @@ def _mean_loss(replies: Replies) -> dict[str, float]:
             if isinstance(payload.get("loss"), Real) and isinstance(payload.get("rows"), Real)]
     rows = sum(payload["rows"] for payload in told)
     return {"loss": sum(payload["loss"] * payload["rows"] for payload in told) / rows} if rows else {}
+
+
+def _numbers(value: Any) -> int:
+    """How many numbers the arrays of a payload hold."""
+    if isinstance(value, np.ndarray):
+        return value.size
+    return sum(map(_numbers, value.values())) if isinstance(value, dict) else 0
 
 
 def _finite(value: Any) -> bool:

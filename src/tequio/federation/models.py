@@ -46,9 +46,9 @@ def weighted_mean(models: Sequence[Arrays], weights: NDArray[Any] | Sequence[flo
     shares = np.asarray(weights, dtype=np.float64) / total_weight
     mean: Arrays = {}
     for name, first in models[0].items():
-        total = np.zeros(first.shape, dtype=np.float64)
+        total, part = np.zeros(first.shape, dtype=np.float64), np.empty(first.shape, dtype=np.float64)
         for model, share in zip(models, shares, strict=True):
-            total += np.multiply(model[name], share, dtype=np.float64)
+            total += np.multiply(model[name], share, out=part, dtype=np.float64)
         mean[name] = total.astype(first.dtype) if first.dtype.kind == "f" else total
     return mean
 
@@ -78,10 +78,9 @@ def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
 
 
 def _is_finite(values: NDArray[Any]) -> bool:
-    # A NaN or infinite entry makes the sum so; only then (or where a sum of huge numbers overflows) look at each.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(values.sum())
-    return isfinite(total) or bool(np.isfinite(values).all())
+    # A NaN or infinite entry makes the sum of squares so; only then (or where huge numbers overflow) look at each.
+    flat = values.reshape(-1)
+    return isfinite(np.vdot(flat, flat)) or bool(np.isfinite(values).all())
 
 
 def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:

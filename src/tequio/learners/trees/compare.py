@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tequio.data.schema import Schema
     from tequio.learners.trees.tree import Tree
+    from tequio.learners.trees.votes import Ensemble
 
 Change = Literal["same", "other split", "grown", "pruned", "other class"]
 
@@ -37,7 +38,7 @@ def differences(first: Tree, second: Tree, schema: Schema) -> list[Difference]:
     return [found for found in _walk(first, second, schema, 0, 0, ()) if found.change != "same"]
 
 
-def agreement(first: TreeModel, second: TreeModel, features: NDArray[Any]) -> float:
+def agreement(first: Tree | Ensemble, second: Tree | Ensemble, features: NDArray[Any]) -> float:
     """Share of rows to which two trees or ensembles give the same class."""
     return float(np.mean(first.predict(features).argmax(axis=1) == second.predict(features).argmax(axis=1)))
 
