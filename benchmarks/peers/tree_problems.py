@@ -57,6 +57,11 @@ def make_rows(problem: TreeProblem) -> tuple[list[Rows], Rows]:
     return parts, (features[held_out], labels[held_out])
 
 
+def few_rows(parts: list[Rows]) -> list[Rows]:
+    """Forty rows of each party, to warm up on."""
+    return [(features[:40], labels[:40]) for features, labels in parts]
+
+
 def nursery() -> Rows:
     """12,960 rows of category codes: one of four classes from a sum of five columns, with one column as a veto."""
     features = np.array(list(product(*(range(size) for size in NURSERY_SIZES))), dtype=np.int64)

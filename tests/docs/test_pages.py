@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .blocks import ROOT, blocks_of, pages
@@ -24,6 +26,13 @@ def test_its_blocks_do_what_the_page_says(page, tmp_path):
 @pytest.mark.parametrize("page", SLOW_PAGES, ids=name)
 def test_its_slow_blocks_do_too(page, tmp_path):
     run_page(blocks_of(page), tmp_path, slow=True)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_docs_are_found():

@@ -40,7 +40,7 @@ def explain(
 
 
 def _write(explained: Explained, html: Path | None, svg: Path | None, rules: Path | None) -> list[str]:
-    from tequio.views.explanations import save_rules, save_tree
+    from tequio.views.explanation_files import save_rules, save_tree
 
     if html is not None:
         save_tree(explained, html, ".html")

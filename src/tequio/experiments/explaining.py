@@ -126,17 +126,17 @@ class Explained:
     def save_tree(self, path: str | Path) -> None:
         """Draw the trees: `.html` as a page to explore, `.svg` as a picture of the global one."""
         # Views stand above experiments; these are the doors through which an explanation shows itself.
-        import_module("tequio.views.explanations").save_tree(self, path)
+        import_module("tequio.views.explanation_files").save_tree(self, path)
 
     def save_rules(self, path: str | Path) -> None:
         """Write all rules as `.txt`, `.json` or `.csv`."""
-        import_module("tequio.views.explanations").save_rules(self, path)
+        import_module("tequio.views.explanation_files").save_rules(self, path)
 
     def __str__(self) -> str:
         return str(import_module("tequio.views.explanations").as_text(self))
 
     def _repr_html_(self) -> str:
-        return str(import_module("tequio.views.explanations").as_html(self))
+        return str(import_module("tequio.views.explanation_files").as_html(self))
 
 
 def explain(run: Result | str | Path, row: int | Sequence[int] = (), *, party: str | int | None = None,

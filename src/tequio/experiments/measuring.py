@@ -54,7 +54,7 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
             table = party_table(asking, target, tallies)
-            metrics |= named("parties", _differences(target, tallies, table)) if tallies else {}
+            metrics |= named("parties", differences(target, tallies, table)) if tallies else {}
     return Measured(metrics, table, asking.traffic)
 
 
@@ -86,12 +86,13 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
     return {f"{prefix}.{name}": value for name, value in metrics.items()}
 
 
-def _differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+def differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+    """The main metric and the loss: of all rows together, and how the parties spread around it."""
     pooled = summarise(target, merge(tallies.values()))
-    differences: Metrics = {}
+    found: Metrics = {}
     for metric in dict.fromkeys([main_metric(pooled), *(["loss"] if "loss" in pooled else [])]):
         values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
         del values["count"]
-        differences |= named(metric, {"pooled": pooled[metric], **values})
-    return differences
+        found |= named(metric, {"pooled": pooled[metric], **values})
+    return found

@@ -12,6 +12,7 @@ from tequio.experiments import store
 from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, write_checkpoint
 from tequio.experiments.config import config_hash, resolved_toml
 from tequio.experiments.environment import describe_environment
+from tequio.experiments.handing_over import hand_over
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
@@ -161,10 +162,13 @@ class Run:
     def _finish(self, state: State) -> None:
         if self._measured is None:  # killed between the last checkpoint and this point
             self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
-        model = self._scenario.algorithm.result(state)
-        store.write_whole(self._folder / store.PARTIES, self._measured.parties.to_csv().encode())
+        algorithm = self._scenario.algorithm
+        model = algorithm.result(state)
+        final = hand_over(self._config, algorithm, self._federation, state, self._measured)
+        store.write_whole(self._folder / store.PARTIES, final.parties.to_csv().encode())
         path = write_model(self._folder, model)
         summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        summary["metrics"] |= final.metrics
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))

@@ -101,6 +101,20 @@ class Stop(Table):
     seconds: Annotated[float, Ge(0)] = 0.0
 
 
+class Adoption(Table):
+    """What the parties do with the final model; reported beside the evaluation of the model itself.
+
+    Parameters:
+        if_better: each party keeps a model of its own unless the global one beats it on the party's validation rows
+        metric: what the two are compared by
+        fine_tune_epochs: also report the global model after so many epochs on each party's own rows (0: no)
+    """
+
+    if_better: bool = False
+    metric: str = "loss"
+    fine_tune_epochs: Count = 0
+
+
 class Output(Table):
     """Where the run folder goes, how often a checkpoint is written, and who else listens.
 
@@ -166,6 +180,7 @@ class Config(Table):
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)
+    adoption: Adoption = Field(default_factory=Adoption)
     engine: Component = Field(default_factory=dict)
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)

@@ -1,31 +1,28 @@
-"""Explanations of a run's model: tables for a terminal, HTML for a notebook, and files of trees and rules."""
+"""Explanations of a run's model as tables for a terminal."""
 
 from __future__ import annotations
 
 import io
-from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError
-from tequio.experiments.store import write_whole
-from tequio.experiments.table import Table
 from tequio.learners.trees.explain import Explanation
-from tequio.learners.trees.text import rows_text, rules_json, rules_text, share_text
-from tequio.views.tree_svg import tree_svg
-from tequio.views.trees import ShownTree, tree_page
+from tequio.learners.trees.text import rows_text, share_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
-    from rich.table import Table as RichTable
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.measure import Measurement
+    from rich.table import Table
 
     from tequio.experiments.explaining import Decision, Explained, ExplainedRow
-    from tequio.learners.trees.text import PlainRule
 
-_MOST_RULES, _MOST_COLUMNS, _MOST_DIFFERENCES, _MOST_SHARES = 20, 15, 30, 4
-_BAR = 30
+MOST_RULES, MOST_COLUMNS = 20, 15
+"""How many rules and columns are shown; files and JSON have all."""
+
+_MOST_DIFFERENCES, _MOST_SHARES, _BAR = 30, 4, 30
 
 
 def renderables(explained: Explained, *, diff: bool = False) -> Iterator[RenderableType]:
@@ -33,15 +30,19 @@ def renderables(explained: Explained, *, diff: bool = False) -> Iterator[Rendera
     from rich.text import Text
 
     for row in explained.rows:
+        yield _title(title_of(explained, row))
         yield row_table(explained, row)
-        yield Text("\n".join([*notes_on(explained, row), ""]))
+        yield Text("\n".join(["", *notes_on(explained, row), ""]))
     if diff:
         yield from _difference_parts(explained)
     if explained.rules:
+        rules = len(explained.rules)
+        yield _title(f"Rules with most rows behind them ({min(rules, MOST_RULES)} of {rules})")
         yield rules_table(explained)
-        yield _more(len(explained.rules) - _MOST_RULES, "rule", "--rules FILE writes all")
+        yield _more(rules - MOST_RULES, "rule", "--rules FILE writes all")
+    yield _title("Importance of columns")
     yield importance_table(explained)
-    yield _more(sum(share > 0 for share in explained.importance.values()) - _MOST_COLUMNS, "column", "--json lists all")
+    yield _more(sum(share > 0 for share in explained.importance.values()) - MOST_COLUMNS, "column", "--json lists all")
 
 
 def as_text(explained: Explained, width: int = 100) -> str:
@@ -52,6 +53,11 @@ def as_text(explained: Explained, width: int = 100) -> str:
     for part in renderables(explained):
         console.print(part)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
+def title_of(explained: Explained, row: ExplainedRow) -> str:
+    """Which row it is, and its true class."""
+    return f"Row {row.row} of the {explained.where}, true {explained.schema.target.name}: {row.truth}"
 
 
 def sides_of(explained: Explained, row: ExplainedRow) -> dict[str, Decision]:
@@ -67,7 +73,7 @@ def cells_of(decision: Decision, truth: str) -> dict[str, list[str]]:
     cells = {"decides": [f"{decision.prediction}{verdict}"]}
     if isinstance(decision, Explanation):
         cells["because"] = [str(step) for step in decision.conditions] or ["it never asks"]
-        cells["falls back"] = [f"no branch for {decision.unmet}"] if decision.fallback else []
+        cells["falls back"] = [decision.fallback] if decision.fallback else []
         cells["stands on"] = [rows_text(decision.support)]
     else:
         cells["votes"] = [f"{count} of {decision.trees} trees for {name}" for name, count in decision.votes.items()]
@@ -93,10 +99,10 @@ def notes_on(explained: Explained, row: ExplainedRow) -> list[str]:
     return notes
 
 
-def row_table(explained: Explained, row: ExplainedRow) -> RichTable:
+def row_table(explained: Explained, row: ExplainedRow) -> Table:
     """One row: local beside global, condition by condition."""
     sides = {title: cells_of(decision, row.truth) for title, decision in sides_of(explained, row).items()}
-    table = _table(f"Row {row.row} of the {explained.where}: {explained.schema.target.name} is {row.truth}")
+    table = _table()
     table.add_column("")
     for title in sides:
         table.add_column(_plain(title), overflow="fold")
@@ -107,124 +113,37 @@ def row_table(explained: Explained, row: ExplainedRow) -> RichTable:
     return table
 
 
-def rules_table(explained: Explained) -> RichTable:
+def rules_table(explained: Explained) -> Table:
     """The rules with most rows behind them."""
-    rules = explained.rules
-    table = _table(f"Rules ({min(len(rules), _MOST_RULES)} of {len(rules)}, most rows first)")
+    table = _table()
     for title, justify in (("", "right"), ("if", "left"), ("then", "left"), ("rows", "right"), ("shares", "left")):
         table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for number, rule in enumerate(rules[:_MOST_RULES], start=1):
-        table.add_row(str(number), _plain(" and ".join(rule["if"]) or "anything"), _plain(rule["then"]),
+    for number, rule in enumerate(explained.rules[:MOST_RULES], start=1):
+        table.add_row(str(number), _Conditions(tuple(rule["if"])), _plain(rule["then"]),
                       f"{rule['support']:.6g}", _plain("\n".join(shares_lines(rule["shares"]))))
     return table
 
 
-def importance_table(explained: Explained) -> RichTable:
+def importance_table(explained: Explained) -> Table:
     """The columns that decide most, with bars."""
-    table = _table("Importance of columns")
+    table = _table()
     for justify in ("left", "left", "right"):
         table.add_column("", justify=justify, overflow="fold")
     table.show_header = False
-    shown = [(name, share) for name, share in explained.importance.items() if share > 0][:_MOST_COLUMNS]
+    shown = [(name, share) for name, share in explained.importance.items() if share > 0][:MOST_COLUMNS]
     for name, share in shown:
         table.add_row(_plain(name), "█" * max(round(_BAR * share / shown[0][1]), 1), share_text(share))
     return table
 
 
-def difference_table(explained: Explained) -> RichTable:
+def difference_table(explained: Explained) -> Table:
     """Where the local tree and the global tree part."""
-    table = _table(f"Where the local tree of party {explained.party} and the global tree part")
+    table = _table()
     for title in ("at", "change", "local tree", "global tree"):
         table.add_column(title, overflow="fold")
     for found in explained.differences[:_MOST_DIFFERENCES]:
-        table.add_row(_plain(" and ".join(found.path) or "the root"), found.change, _plain(found.first),
-                      _plain(found.second))
+        table.add_row(_Conditions(found.path, "the root"), found.change, _plain(found.first), _plain(found.second))
     return table
-
-
-def save_tree(explained: Explained, path: str | Path, form: str = "") -> None:
-    """Draw the trees as `.html` or `.svg`, by the form or by the file's name."""
-    path = Path(path)
-    if not explained.trees:
-        raise ConfigError(f"the model of '{explained.algorithm}' is an ensemble, which is not one tree to draw",
-                          remedy="look at its importance of columns and at its votes")
-    write = _one_of(_TREE_FORMS, form or path.suffix, path, "a drawing of a tree")
-    write_whole(path, write(explained).encode())
-
-
-def save_rules(explained: Explained, path: str | Path) -> None:
-    """Write all rules as `.txt`, `.json` or `.csv`, by the file's name."""
-    path = Path(path)
-    if not explained.rules:
-        raise ConfigError(f"the model of '{explained.algorithm}' is an ensemble, which has no list of rules",
-                          remedy="look at its importance of columns and at its votes")
-    write = _one_of(_RULE_FORMS, path.suffix, path, "rules")
-    write_whole(path, (write(explained.rules).rstrip("\n") + "\n").encode())
-
-
-def rules_csv(rules: Sequence[PlainRule]) -> str:
-    """Rules as CSV: a line a rule, a column a class with its share."""
-    table = Table()
-    for number, rule in enumerate(rules, start=1):
-        table.add({"rule": number, "if": " and ".join(rule["if"]), "then": rule["then"], "support": rule["support"],
-                   **{f"share of {name}": share for name, share in rule["shares"].items()}})
-    return table.to_csv()
-
-
-def as_html(explained: Explained) -> str:
-    """Rows, rules and importance as HTML tables."""
-    rows = "".join(_html_row(explained, row) for row in explained.rows)
-    rules = [[" and ".join(rule["if"]) or "anything", rule["then"], f"{rule['support']:.6g}",
-              ", ".join(shares_lines(rule["shares"]))] for rule in explained.rules[:_MOST_RULES]]
-    columns = [[name, share_text(share)] for name, share in explained.importance.items() if share > 0]
-    return rows + (_html_table(f"Rules ({len(rules)} of {len(explained.rules)})", ["if", "then", "rows", "shares"],
-                               rules) if rules else "") + _html_table("Importance of columns", [],
-                                                                      columns[:_MOST_COLUMNS])
-
-
-def _html_row(explained: Explained, row: ExplainedRow) -> str:
-    sides = {title: cells_of(decision, row.truth) for title, decision in sides_of(explained, row).items()}
-    names = dict.fromkeys(name for cells in sides.values() for name in cells)
-    lines = [[name, *("\n".join(side.get(name, [])) for side in sides.values())] for name in names
-             if any(side.get(name) for side in sides.values())]
-    notes = "".join(f"<p>{escape(note)}</p>" for note in notes_on(explained, row))
-    title = f"Row {row.row} of the {explained.where}: {explained.schema.target.name} is {row.truth}"
-    return _html_table(title, ["", *sides], lines) + notes
-
-
-def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    style = "style='text-align:left;vertical-align:top;white-space:pre-line'"
-    headings = "".join(f"<th {style}>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td {style}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><caption>{escape(title)}</caption><tr>{headings}</tr>{body}</table>"
-
-
-def _page(explained: Explained) -> str:
-    shown = [ShownTree(name, tree, _paths(explained, name)) for name, tree in explained.trees.items()]
-    return tree_page(shown, explained.schema, title=f"{explained.run}: {explained.algorithm}")
-
-
-def _picture(explained: Explained) -> str:
-    name, tree = next(iter(explained.trees.items()))
-    path = next(iter(_paths(explained, name).values()), None)
-    return tree_svg(tree, explained.schema, title=f"{name} of {explained.run}", explained=path)
-
-
-def _paths(explained: Explained, tree: str) -> dict[str, Explanation]:
-    decisions = {f"row {row.row}": sides_of(explained, row).get(tree) for row in explained.rows}
-    return {name: decision for name, decision in decisions.items() if isinstance(decision, Explanation)}
-
-
-_TREE_FORMS: dict[str, Callable[[Explained], str]] = {".html": _page, ".svg": _picture}
-_RULE_FORMS: dict[str, Callable[[Sequence[PlainRule]], str]] = {
-    ".txt": rules_text, ".json": rules_json, ".csv": rules_csv}
-
-
-def _one_of(forms: Mapping[str, Any], form: str, path: Path, what: str) -> Any:
-    if form not in forms:
-        raise ConfigError(f"{what} cannot be written as '{path.name}'",
-                          remedy=f"give the file a name that ends in {', '.join(forms)}")
-    return forms[form]
 
 
 def _difference_parts(explained: Explained) -> Iterator[RenderableType]:
@@ -238,9 +157,10 @@ def _difference_parts(explained: Explained) -> Iterator[RenderableType]:
     if not explained.differences:
         yield Text(f"The local tree of party {explained.party} and the global tree are the same. {agree}\n")
         return
+    yield _title(f"Where the local tree of party {explained.party} and the global tree part")
     yield difference_table(explained)
     yield _more(len(explained.differences) - _MOST_DIFFERENCES, "place", "--json lists all")
-    yield Text(f"{agree}\n")
+    yield Text(f"{agree}\n" if agree else "")
 
 
 def _more(count: int, what: str, where: str) -> RenderableType:
@@ -265,10 +185,39 @@ def _plain(text: str) -> RenderableType:
     return Text(text)
 
 
-def _table(title: str) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
+def _title(text: str) -> RenderableType:
     from rich.text import Text
 
-    return RichTable(box=box.SIMPLE_HEAD, title=Text(title, style="bold"), title_justify="left", header_style="bold",
-                     pad_edge=False, padding=(0, 2, 0, 0))
+    return Text(f"{text}\n", style="bold")
+
+
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """Conditions joined by `and`; lines break between conditions as long as one fits a line."""
+
+    parts: tuple[str, ...]
+    none: str = "anything"
+
+    def lines(self, width: int) -> list[str]:
+        lines = [""]
+        for place, part in enumerate(self.parts):
+            word = part if place == len(self.parts) - 1 or len(part) + 4 > width > len(part) else f"{part} and"
+            longer = f"{lines[-1]} {word}".lstrip()
+            lines = [*lines[:-1], longer] if len(longer) <= width or not lines[-1] else [*lines, word]
+        return lines if self.parts else [self.none]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield _plain("\n".join(self.lines(options.max_width)))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        longest, together = max(map(len, self.lines(1))), max(map(len, self.lines(options.max_width)))
+        return Measurement(min(longest, options.max_width), min(together, options.max_width))

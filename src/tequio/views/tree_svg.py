@@ -63,17 +63,17 @@ def tree_svg(tree: Tree, schema: Schema, *, title: str = "Decision tree", explai
 
 
 def _placed(nodes: Sequence[dict[str, Any]], opened: set[int], path: set[int]) -> dict[int, _Placed]:
-    """Leaves and folded nodes under each other, every other node in the middle of its children."""
-    below, left = float(_MARGIN + _LINE), dict[int, float]()
+    """Leaves and folded nodes under each other, every other node beside the first of its children."""
+    below, tops = float(_MARGIN + _LINE), dict[int, float]()
     shown = _shown(nodes, opened)
     for node in shown:
         if node["id"] not in opened:
-            left[node["id"]] = below
+            tops[node["id"]] = below
             below += _HEIGHT + _GAP_Y
     for node in sorted(shown, key=lambda node: -node["depth"]):
         if node["id"] in opened:
-            left[node["id"]] = (left[node["children"][0]] + left[node["children"][-1]]) / 2
-    return {node["id"]: _Placed(node, _MARGIN + node["depth"] * (_WIDTH + _GAP_X), left[node["id"]],
+            tops[node["id"]] = tops[node["children"][0]]
+    return {node["id"]: _Placed(node, _MARGIN + node["depth"] * (_WIDTH + _GAP_X), tops[node["id"]],
                                 bool(node["children"]) and node["id"] not in opened, node["id"] in path)
             for node in shown}
 
@@ -98,16 +98,16 @@ def _edges(parent: _Placed, placed: dict[int, _Placed]) -> Iterator[str]:
             return
         end = placed[child]
         x1, y1, x2, y2 = parent.x + _WIDTH, parent.y + _HEIGHT / 2, end.x, end.y + _HEIGHT / 2
-        yield (f'<path class="edge{" lit" if end.lit else ""}" d="M{x1:g},{y1:g} C{x1 + 28:g},{y1:g} {x1 + 14:g},{y2:g} '
-               f'{x1 + 42:g},{y2:g} L{x2:g},{y2:g}"/>'
+        yield (f'<path class="edge{" lit" if end.lit else ""}" d="M{x1:g},{y1:g} C{x1 + 28:g},{y1:g} '
+               f'{x1 + 14:g},{y2:g} {x1 + 42:g},{y2:g} L{x2:g},{y2:g}"/>'
                f'<text class="beside" x="{x2 - 8:g}" y="{y2 - 4:g}" text-anchor="end">{_text(branch, 16)}</text>')
 
 
 def _box(place: _Placed) -> str:
     node = place.node
     parts = [f'<rect class="box{" lit" if place.lit else ""}" width="{_WIDTH}" height="{_HEIGHT}" rx="7"/>',
-             f'<text x="8" y="17">{_text(node["title"], 20 if place.folded else 25)}</text>',
-             f'<text class="small" x="8" y="32">{_text(node["label"] + " · " + node["support"], 28)}</text>',
+             f'<text x="8" y="17">{_text(node["title"], 18 if place.folded else 23)}</text>',
+             f'<text class="small" x="8" y="32">{_text(node["label"] + " · " + node["support"], 26)}</text>',
              *_shares(node["shares"])]
     if place.folded:
         parts.append(f'<text x="{_WIDTH - 8}" y="17" text-anchor="end">+{node["below"]}</text>')

@@ -23,6 +23,19 @@ def test_it_is_the_forest_of_sklearn():
     np.testing.assert_allclose(fitted(half).predict(data.features), twin.predict_proba(data.features), atol=1e-12)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [
+    ({"min_leaf": 7}, {"min_samples_leaf": 7}), ({"min_split": 0.2}, {"min_samples_split": 0.2}),
+    ({"min_split": 40, "depth": 3}, {"min_samples_split": 40, "max_depth": 3}),
+    ({"criterion": "entropy"}, {"criterion": "entropy"}), ({"columns": 0.75}, {"max_features": 0.75})])
+def test_every_setting_means_what_it_means_in_sklearn(ours, theirs):
+    data = numbers()
+    seed = int(np.random.default_rng(3).integers(2**31))
+    twin = RandomForestClassifier(4, **{"max_depth": 5, "random_state": seed, **theirs}).fit(data.features, data.target)
+    forest = RandomForest(trees=4, **ours).fit(data, np.random.default_rng(3))
+    assert [len(tree) for tree in forest.trees] == [tree.tree_.node_count for tree in twin.estimators_]
+    np.testing.assert_allclose(forest.predict(data.features), twin.predict_proba(data.features), atol=1e-12)
+
+
 def test_a_class_that_a_party_lacks_keeps_its_place():
     data = numbers(classes=4)
     some = data.take(np.flatnonzero(data.target % 2 == 1))

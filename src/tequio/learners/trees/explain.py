@@ -26,7 +26,9 @@ class Condition:
     value: str
 
     def __str__(self) -> str:
-        return f"{self.feature} {self.relation} {self.value}"
+        # The outer bins of a number are categories called '<=0.5' and '>9.5'.
+        is_bin = self.relation == "==" and self.value.startswith(("<=", ">"))
+        return f"{self.feature} {self.value}" if is_bin else f"{self.feature} {self.relation} {self.value}"
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ class Explanation:
     unmet: str = ""
 
     @property
-    def fallback(self) -> bool:
-        """Whether the tree had no branch for the row and answered with the rows that came as far."""
-        return bool(self.unmet)
+    def fallback(self) -> str:
+        """Why the tree answered with training rows that do not satisfy all that this row does; empty if it did not."""
+        if self.unmet:
+            return f"no branch for {self.unmet}"
+        return "" if self.support > 0 else "no training row came as far, so it answers with those that came nearest"
 
     def __str__(self) -> str:
         return f"{{ {', '.join(map(str, self.conditions))} }} -> {self.prediction}"
@@ -57,7 +61,7 @@ class Explanation:
     def to_plain(self) -> dict[str, Any]:
         """The explanation as JSON knows it."""
         return {"conditions": [str(condition) for condition in self.conditions], "prediction": self.prediction,
-                "shares": self.shares, "support": self.support, "fallback": self.fallback, "unmet": self.unmet}
+                "shares": self.shares, "support": self.support, "fallback": self.fallback}
 
 
 def explain(tree: Tree, row: NDArray[Any], schema: Schema) -> Explanation:

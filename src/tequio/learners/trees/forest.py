@@ -12,6 +12,7 @@ from tequio.errors import PayloadError
 from tequio.learners.trees.cart import Criterion, single_precision
 from tequio.learners.trees.id3 import SplitSize
 from tequio.learners.trees.learner import Scoring, checked_weights, class_codes
+from tequio.learners.trees.sklearn_bagging import Bagging
 from tequio.learners.trees.sklearn_form import from_sklearn
 from tequio.learners.trees.tree import LEAF, Tree, whole_numbers
 from tequio.registry import register
@@ -47,8 +48,7 @@ class Forest:
     def to_payload(self) -> dict[str, Any]:
         """The forest as a payload: the trees' arrays one after the other, and how many nodes each has."""
         width = max(tree.children.shape[1] for tree in self.trees)
-        children = [np.pad(tree.children, ((0, 0), (0, width - tree.children.shape[1])), constant_values=LEAF)
-                    for tree in self.trees]
+        children = [_widened(tree.children, width) for tree in self.trees]
         return {"kind": "forest", "of": self.trees[0].kind, "voting": self.voting,
                 "sizes": np.array([len(tree) for tree in self.trees], dtype=np.int32),
                 "feature": np.concatenate([tree.feature for tree in self.trees]),
@@ -116,18 +116,17 @@ class RandomForest(Scoring):
 
     def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None) -> Forest:
         """The forest of these rows; the rng draws rows and columns."""
-        from sklearn.ensemble import RandomForestClassifier
-
         rows, labels = single_precision(data, "random_forest"), class_codes(data, "random_forest")
-        estimator = RandomForestClassifier(self.trees, criterion=self.criterion, max_depth=self.depth,
-                                           min_samples_split=self.min_split, min_samples_leaf=self.min_leaf,
-                                           max_features=self.columns or "sqrt", n_jobs=1,
-                                           random_state=int(rng.integers(2**31)))
-        estimator.fit(rows, labels, sample_weight=checked_weights(weights, len(data)))
-        for tree in estimator.estimators_:
-            # scikit-learn numbers the classes that it met.
-            tree.classes_ = estimator.classes_
-        return Forest(tuple(from_sklearn(tree, data.schema) for tree in estimator.estimators_), self.voting)
+        how = Bagging(self.trees, self.depth, self.min_split, self.min_leaf, self.criterion, self.columns)
+        grown = how.grow(rows, labels, int(rng.integers(2**31)), checked_weights(weights, len(data)))
+        return Forest(tuple(from_sklearn(tree, data.schema) for tree in grown), self.voting)
+
+
+def _widened(children: NDArray[np.int32], width: int) -> NDArray[np.int32]:
+    """The same children with room for more."""
+    if children.shape[1] == width:
+        return children
+    return np.pad(children, ((0, 0), (0, width - children.shape[1])), constant_values=LEAF)
 
 
 def _choices(tree: Tree) -> NDArray[np.float64]:

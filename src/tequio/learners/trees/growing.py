@@ -48,7 +48,8 @@ class Growing:
 def grow(rules: Rules, how: Growing | None = None) -> Tree:
     """The tree of these rules. Its counts are class shares times estimated rows, at inner nodes too."""
     how = how or Growing()
-    root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), float(rules.support.sum()) or 1.0)
+    root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), float(rules.support.sum()) or 1.0,
+                masses=rule_weights(rules, how.rule_weight))
     return grow_best_first(_RuleSplitter(rules, how), root, rules.kind, depth=how.depth)
 
 
@@ -64,16 +65,15 @@ class _RuleSplitter:
 
     def __init__(self, rules: Rules, how: Growing) -> None:
         self._candidates, self._any = candidates_of(rules), how.shrink == "any" and rules.kind == "binary"
-        self._votes, self._weights = rules.decisive, rule_weights(rules, how.rule_weight)
+        self._deals = how.rule_weight == "support"
+        self._votes = rules.decisive
         self._decided = self._votes.argmax(axis=1)
-        shares = np.eye(self._votes.shape[1])[self._decided] if how.node_entropy == "argmax" else \
+        self._shares = np.eye(self._votes.shape[1])[self._decided] if how.node_entropy == "argmax" else \
             self._votes / self._votes.sum(axis=1, keepdims=True)
-        # The last column counts rules.
-        self._parts = np.concatenate([self._weights[:, None] * shares, np.ones((len(rules), 1))], axis=1)
 
     def counts(self, node: Node) -> NDArray[np.float64]:
         """The votes of the node's rules, scaled to its rows."""
-        votes: NDArray[np.float64] = self._weights[node.which] @ self._votes[node.which]
+        votes: NDArray[np.float64] = node.masses @ self._votes[node.which]
         return votes * (node.rows / votes.sum())
 
     def split(self, node: Node) -> Split | None:
@@ -81,17 +81,19 @@ class _RuleSplitter:
         if (self._decided[node.which] == self._decided[node.which[0]]).all():
             return None
         candidates = self._candidates.inside(node.box)
-        whole = self._parts[node.which].sum(axis=0)
-        only = self._candidates.only(node.which, self._parts[node.which], candidates)
-        rest = whole - only.sum(axis=1)
+        # The last column counts rules.
+        parts = np.concatenate([node.masses[:, None] * self._shares[node.which], np.ones((len(node.which), 1))], axis=1)
+        only = self._candidates.only(node.which, parts, candidates)
+        rest = parts.sum(axis=0) - only.sum(axis=1)
         present = self._present(only[:, :, -1], rest[:, -1])
         allowed = np.flatnonzero(present.sum(axis=1) > 1)
         if not len(allowed):
             return None
-        children = np.where(present[allowed][:, :, None], only[allowed] + rest[allowed][:, None, :], 0.0)
-        score = np.round(_score(np.maximum(children[:, :, :-1], 0.0), whole[:-1]), _DIGITS)
+        dealt = self._dealt(only[allowed], present[allowed])
+        children = np.maximum(only[allowed] * present[allowed][:, :, None] + dealt[:, :, None] * rest[allowed][:, None, :], 0.0)
+        score = np.round(_score(children[:, :, :-1], parts[:, :-1].sum(axis=0)), _DIGITS)
         best = int(score.argmin())
-        return self._made(node, int(candidates[allowed[best]]), np.flatnonzero(present[allowed[best]]),
+        return self._made(node, int(candidates[allowed[best]]), np.flatnonzero(present[allowed[best]]), dealt[best],
                           -float(score[best]))
 
     def _present(self, only: NDArray[np.float64], rest: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -101,13 +103,27 @@ class _RuleSplitter:
             present |= (present.any(axis=1) & (rest > 0.5))[:, None]
         return present
 
-    def _made(self, node: Node, candidate: int, branches: NDArray[np.intp], reduction: float) -> Split:
+    def _dealt(self, only: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(candidates, branches): what part of a rule that reaches into every branch counts in each.
+
+        A rule counts in full in every child; rows cannot be in two children, so they are dealt like those of the others.
+        """
+        if not self._deals:
+            return present.astype(np.float64)
+        rows = only[:, :, :-1].sum(axis=2) * present
+        return rows / rows.sum(axis=1, keepdims=True)
+
+    def _made(self, node: Node, candidate: int, branches: NDArray[np.intp], dealt: NDArray[np.float64],
+              reduction: float) -> Split:
         column, cut = self._candidates.place(candidate)
-        inner = [node.which[self._candidates.reaching(node.which, candidate, int(branch))] for branch in branches]
-        weights = np.array([self._weights[which].sum() for which in inner])
+        reaching = np.stack([self._candidates.reaching(node.which, candidate, int(branch)) for branch in branches])
+        everywhere = reaching.all(axis=0)
+        masses = [np.where(everywhere, dealt[branch], 1.0) * node.masses for branch in branches]
+        weights = np.array([own[reaches].sum() for own, reaches in zip(masses, reaching, strict=True)])
         rows = node.rows * weights / weights.sum()
-        children = tuple(Node(which, self._candidates.within(node.box, candidate, int(branch)), float(own),
-                              node.depth + 1) for which, branch, own in zip(inner, branches, rows, strict=True))
+        children = tuple(Node(node.which[reaches], self._candidates.within(node.box, candidate, int(branch)),
+                              float(share), node.depth + 1, own[reaches])
+                         for branch, reaches, own, share in zip(branches, reaching, masses, rows, strict=True))
         return Split(node.rows * reduction, column, cut, tuple(branches.tolist()), children)
 
 

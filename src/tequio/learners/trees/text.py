@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.learners.trees.explain import condition
+from tequio.learners.trees.explain import Condition, condition
 from tequio.learners.trees.tree import LEAF
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _plain_rule(rules: Rules, rule: int, schema: Schema) -> PlainRule:
 def _bounds_text(rules: Rules, rule: int, column: int, schema: Schema) -> str:
     low, high, feature = rules.low[rule, column], rules.high[rule, column], schema.features[column]
     if rules.kind == "multiway":
-        return f"{feature.name} == {feature.domain[int(high)] if feature.domain else int(high)}"
+        return str(Condition(feature.name, "==", feature.domain[int(high)] if feature.domain else str(int(high))))
     if np.isinf(low):
         return f"{feature.name} <= {high:.6g}"
     return f"{feature.name} > {low:.6g}" if np.isinf(high) else f"{low:.6g} < {feature.name} <= {high:.6g}"

@@ -1,0 +1,1 @@
+"""How the pages of docs/reference are written."""
