@@ -95,7 +95,8 @@ class Dataset:
         elif not rows.size:
             rows = rows.astype(np.int64)  # an empty list comes as floats
         # Not `replace`, which is several times slower: every chosen party takes views in every round.
-        return Dataset(self.schema, self.source, rows if self.rows is None else self.rows[rows], self.columns, self.name)
+        mine = rows if self.rows is None else self.rows[rows]
+        return Dataset(self.schema, self.source, mine, self.columns, self.name)
 
     def select(self, columns: Sequence[int], *, with_target: bool = True) -> Dataset:
         """A view of some columns, with or without the target."""

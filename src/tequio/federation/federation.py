@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from tequio.federation.task import Task
     from tequio.federation.topology import Topology
 
-# A cohort is cut into chunks by a fixed rule on its size and on what is sent, never by the number of workers, so that the
-# vectorised form of a task sees the same company on every engine. `tequio bench` gave the numbers: light tasks go in
-# large chunks, because each order costs something; heavy ones in small chunks, so that all workers are busy to the end.
+# A cohort is cut into chunks by a fixed rule on its size and on what is sent, never by the number of workers, so that
+# the vectorised form of a task sees the same company on every engine. `tequio bench` gave the numbers: light tasks go in
+# large chunks, because each order costs something; heavy ones in small chunks, so that all workers stay busy.
 LARGEST_CHUNK, SMALLEST_CHUNK = 25, 4
 WORK_OF_A_CHUNK = 10_000_000
 
@@ -217,7 +217,7 @@ class Federation:
 
 
 def cut(parties: NDArray[np.int64], work: float = 0.0) -> list[NDArray[np.int64]]:
-    """A cohort in an even number of chunks, as many as its work (numbers sent times rows) is worth within the bounds."""
+    """A cohort in an even number of chunks, as many as its work (numbers sent times rows) is worth within bounds."""
     if len(parties) <= SMALLEST_CHUNK:
         return [parties] if len(parties) else []
     fewest, most = -(-len(parties) // LARGEST_CHUNK), len(parties) // SMALLEST_CHUNK

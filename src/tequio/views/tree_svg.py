@@ -64,7 +64,7 @@ def tree_svg(tree: Tree, schema: Schema, *, title: str = "Decision tree", explai
 
 def _placed(nodes: Sequence[dict[str, Any]], opened: set[int], path: set[int]) -> dict[int, _Placed]:
     """Leaves and folded nodes under each other, every other node beside the first of its children."""
-    below, tops = float(_MARGIN + _LINE), dict[int, float]()
+    below, tops = float(2 * _MARGIN + _LINE), dict[int, float]()
     shown = _shown(nodes, opened)
     for node in shown:
         if node["id"] not in opened:

@@ -14,13 +14,13 @@ from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.federation import task as tasks
-from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import PartyData, Population
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.party import Party
     from tequio.federation.task import Task
 

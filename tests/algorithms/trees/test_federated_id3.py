@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ from rivals import (
 )
 
 from tequio.algorithms.trees.federated_id3 import FederatedID3, count
-from tequio.data.dataset import Dataset
 from tequio.errors import ConfigError, DataError, PartyError
 from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
@@ -32,6 +31,9 @@ from tequio.learners.metrics import summarise
 from tequio.learners.trees.cart import Cart
 from tequio.learners.trees.id3 import ID3
 from tequio.learners.trees.tree import LEAF, Tree
+
+if TYPE_CHECKING:
+    from tequio.data.dataset import Dataset
 
 
 def algorithm(**settings: Any) -> FederatedID3:
