@@ -2,8 +2,8 @@
 
 FLEX-Trees (flextrees 0.1.0, AGPL-3.0) runs in the environment of FLEX, which ``benchmarks/peers/setup.py flex`` makes.
 The two take turns, each in a fresh process on one core; the best of its turns counts. Each grows on a few rows first, so
-that imports are done. What is timed is everything from rows in memory to the finished model at the coordinator; scoring
-it comes afterwards.
+that imports are done. What is timed, in seconds of the processor because the machine may be busy, is everything from rows
+in memory to the finished model at the coordinator; scoring it comes afterwards.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(results))
         return
-    print("| case | tequio, s | flextrees, s | times faster | accuracy tequio | accuracy flextrees |")
+    print("| case | tequio, CPU s | flextrees, CPU s | times faster | accuracy tequio | accuracy flextrees |")
     print("|---|---:|---:|---:|---:|---:|")
     for result in results:
         ours, peer = result["ours"], result["peer"]

@@ -42,7 +42,9 @@ TREE_PROBLEMS: dict[str, TreeProblem] = {
         TreeProblem("forest", "forest", parties=2, trees=10, forest=100, depth=5),
         # As few trees grown as are used, for those who would say that the case above is won by not growing the rest.
         TreeProblem("forest-of-10", "forest", parties=2, trees=10, forest=10, depth=5),
-        TreeProblem("boosting", "boosting", parties=2, trees=10, depth=5),
+        # The defaults of FLEX-Trees, and a tenth of the trees.
+        TreeProblem("boosting", "boosting", parties=2, trees=100, depth=8),
+        TreeProblem("boosting-of-10", "boosting", parties=2, trees=10, depth=8),
     )
 }
 

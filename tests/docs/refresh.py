@@ -11,12 +11,13 @@ from pathlib import Path
 
 from .blocks import blocks_of, pages
 from .running import PageRun, is_run
+from .warm import warmed_up
 
 
-def refresh(page: Path, folder: Path) -> int:
+def refresh(page: Path, folder: Path, socket: str) -> int:
     """Rewrite one page; how many blocks changed."""
     lines = page.read_text(encoding="utf-8").split("\n")
-    run, changes = PageRun(folder), []
+    run, changes = PageRun(folder, socket), []
     for block in filter(is_run, blocks_of(page)):
         before = len(run.outcomes)
         problem = run.run(block)
@@ -34,9 +35,10 @@ def refresh(page: Path, folder: Path) -> int:
 
 def main() -> None:
     """Refresh the named pages, or all of them."""
-    for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
-        with tempfile.TemporaryDirectory() as folder:
-            print(f"{page.name}: {refresh(page, Path(folder))} blocks changed", flush=True)
+    with warmed_up() as socket:
+        for page in [Path(name).resolve() for name in sys.argv[1:]] or pages():
+            with tempfile.TemporaryDirectory() as folder:
+                print(f"{page.name}: {refresh(page, Path(folder), socket)} blocks changed", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import warm
 from .blocks import ROOT, Block
 from .matching import difference
 
@@ -33,9 +35,10 @@ class Outcome:
 
 @dataclass
 class PageRun:
-    """One reader who works through one page."""
+    """One reader who works through one page. `socket` leads to a warm Python, if there is one."""
 
     folder: Path
+    socket: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     _session: subprocess.Popen[str] | None = None
     _printed: str = ""
@@ -50,6 +53,11 @@ class PageRun:
         (self.folder / ".venv").mkdir()
         (self.folder / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
         (self.folder / ".venv" / ".ready").touch()
+        (self.folder / ".bin").mkdir()
+        if self.socket:
+            command = self.folder / ".bin" / "tequio"
+            command.write_text(f'#!/bin/sh\nexec {shlex.join(warm.command(self.socket))} "$@"\n')
+            command.chmod(0o755)
 
     def run(self, block: Block) -> str:
         """Run one block; what differs from what the page shows, or nothing."""
@@ -104,8 +112,9 @@ class PageRun:
 
     def _python(self, code: str, place: str) -> str:
         if self._session is None:
-            self._session = subprocess.Popen([sys.executable, str(_SESSION)], cwd=self.folder, text=True,
-                                             env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            start = [*warm.command(self.socket), "session"] if self.socket else [sys.executable, str(_SESSION)]
+            self._session = subprocess.Popen(start, cwd=self.folder, text=True, env=self._environment(),
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._session.stdin is not None
         assert self._session.stdout is not None
         self._session.stdin.write(json.dumps({"code": code, "place": place}) + "\n")
@@ -120,16 +129,17 @@ class PageRun:
         paths = os.pathsep.join(filter(None, [installed, os.environ.get("PYTHONPATH")]))
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
         return kept | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": paths,
+            "PATH": os.pathsep.join([str(self.folder / ".bin"), str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": paths,
             "PIP_TARGET": installed, "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
             "TEQUIO_CACHE": str(self.folder / ".cache"), "COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb",
             "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", "PYTHONWARNINGS": "default"}
 
 
-def run_page(blocks: list[Block], folder: Path, *, slow: bool) -> PageRun:
+def run_page(blocks: list[Block], folder: Path, socket: str = "", *, slow: bool = False) -> PageRun:
     """Run all blocks of a page that are not skipped; the first one that goes wrong ends it."""
-    page = PageRun(folder)
+    page = PageRun(folder, socket)
     try:
         for block in blocks:
             if not is_run(block) or (block.slow and not slow):

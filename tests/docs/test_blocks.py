@@ -8,6 +8,19 @@ from .blocks import parse
 from .matching import difference
 from .running import PageFailure, commands_of, is_run, run_page
 
+TRANSCRIPT = """
+<!-- test: any output -->
+```console
+$ tequio --version
+$ tequio show random --kind selector | grep count
+```
+
+<!-- test: exit 2, any output -->
+```console
+$ tequio run no-such-file.toml
+```
+"""
+
 
 def test_marks_are_read_and_lines_counted():
     written, run = parse("# Title\n\n<!-- file: a.toml -->\n```toml\nseed = 1\n```\n\n"
@@ -67,13 +80,20 @@ def test_commands_go_on_after_a_backslash():
     "```toml\n[algorthm]\nname = 'fedavg'\n```\n",
     "<!-- file: bad.toml -->\n```toml\nrounds = 0\n```\n",
 ])
-def test_a_block_that_lies_is_caught(text, tmp_path):
+def test_a_block_that_lies_is_caught(text, tmp_path, socket):
     with pytest.raises(PageFailure, match=r"page\.md:"):
-        run_page(parse(text), tmp_path, slow=False)
+        run_page(parse(text), tmp_path, socket)
 
 
-def test_a_page_is_one_reader_in_one_folder(tmp_path):
+def test_a_page_is_one_reader_in_one_folder(tmp_path, socket):
     text = ("```python\nvalue = 41\n```\n\n```python\nprint(value + 1, file=open('answer', 'w'))\n```\n\n"
             "```console\n$ cat answer\n42\n```\n\n<!-- file: own.py -->\n```python\nANSWER = 42\n```\n\n"
             "```python\nimport own\nprint(own.ANSWER)\n```\n\n<!-- test: printed -->\n```text\n42\n```\n")
-    run_page(parse(text), tmp_path, slow=False)
+    run_page(parse(text), tmp_path, socket)
+
+
+def test_a_command_in_a_warm_python_is_like_any_other(tmp_path, socket):
+    cold, warm = tmp_path / "cold", tmp_path / "warm"
+    cold.mkdir()
+    warm.mkdir()
+    assert run_page(parse(TRANSCRIPT), cold).outcomes == run_page(parse(TRANSCRIPT), warm, socket).outcomes

@@ -18,14 +18,14 @@ def name(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_its_blocks_do_what_the_page_says(page, tmp_path):
-    run_page(blocks_of(page), tmp_path, slow=False)
+def test_its_blocks_do_what_the_page_says(page, tmp_path, socket):
+    run_page(blocks_of(page), tmp_path, socket)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", SLOW_PAGES, ids=name)
-def test_its_slow_blocks_do_too(page, tmp_path):
-    run_page(blocks_of(page), tmp_path, slow=True)
+def test_its_slow_blocks_do_too(page, tmp_path, socket):
+    run_page(blocks_of(page), tmp_path, socket, slow=True)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=name)

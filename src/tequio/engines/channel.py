@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALIGNMENT = 64
+# Payloads were checked where they were made; the message around them may be nested deeper than a payload may.
+_ROOM = -64
 
 
 class Segment:
@@ -40,7 +42,7 @@ class Segment:
 def pack(message: dict[str, Any], segment: Segment) -> bytes:
     """Put the message's arrays into the segment; the returned bytes say where each one is."""
     arrays: dict[str, NDArray[Any]] = {}
-    skeleton = take_apart(message, arrays)
+    skeleton = take_apart(message, arrays, depth=_ROOM)
     places, end = [], 0
     for path, values in arrays.items():
         places.append((path, values.dtype.str, values.shape, end))
@@ -62,5 +64,5 @@ def unpack(data: bytes, segment: Segment, *, copy: bool) -> dict[str, Any]:
             count = int(np.prod(shape, dtype=np.int64))
             values = np.frombuffer(memory, kind, count, start).reshape(shape)
             arrays[path] = values.copy() if copy else values
-    message: dict[str, Any] = put_together(skeleton, arrays)
+    message: dict[str, Any] = put_together(skeleton, arrays, _ROOM)
     return message

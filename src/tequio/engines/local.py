@@ -16,6 +16,7 @@ from annotated_types import Ge
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
+from tequio.engines.columns import from_columns
 from tequio.engines.inline import InlineEngine
 from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.threads import ONE_THREAD, one_thread
@@ -166,7 +167,8 @@ class WorkerPool:
             raise EngineError(f"task '{order.task}' could not be run by a worker: {message['error']}",
                               remedy="install what it needs where the workers run, or use engine.workers = 1")
         self._states.update(dict(message["states"]))
-        return Outcome(message["ticket"], tuple(Reply(**reply) for reply in message["replies"]),
+        replies = from_columns(message["replies"], message["count"]) if message["count"] else []
+        return Outcome(message["ticket"], tuple(Reply(**reply) for reply in replies),
                        tuple(Failure(**failure) for failure in message["failures"]))
 
     def _death(self, worker: _Worker, order: Order) -> EngineError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
+from tequio.engines.columns import to_columns
 from tequio.engines.sharing import open_population
 from tequio.engines.threads import one_thread
 from tequio.federation.exchange import Order
@@ -60,7 +61,8 @@ def _answer(message: dict[str, Any], population: Population) -> dict[str, Any]:
     except Exception as cause:
         return {"ticket": order.ticket, "error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
     changed = [[party, state] for party, state in states.items() if not _same(state, before.get(party))]
-    return {"ticket": order.ticket, "states": changed, "replies": [vars(reply) for reply in outcome.replies],
+    replies = to_columns([vars(reply) for reply in outcome.replies]) if outcome.replies else None
+    return {"ticket": order.ticket, "states": changed, "count": len(outcome.replies), "replies": replies,
             "failures": [asdict(failure) for failure in outcome.failures]}
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tequio.federation.topology import Topology
 
 # A cohort is cut into chunks by a fixed rule on its size and on what is sent, never by the number of workers, so that
-# the vectorised form of a task sees the same company on every engine. `tequio bench` gave the numbers: light tasks go in
-# large chunks, because each order costs something; heavy ones in small chunks, so that all workers stay busy.
+# the vectorised form of a task sees the same company on every engine. `tequio bench` gave the numbers: light tasks go
+# in large chunks, because each order costs something; heavy ones in small chunks, so that all workers stay busy.
 LARGEST_CHUNK, SMALLEST_CHUNK = 25, 4
 WORK_OF_A_CHUNK = 10_000_000
 
@@ -243,6 +243,8 @@ def _numbers(value: Any) -> int:
 def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return models.is_finite([value])
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    return all(map(_finite, value)) if isinstance(value, list | tuple) else True
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return all(_finite(part) for part in parts if not isinstance(part, _SCALARS))
+
+
+_SCALARS = (int, float, str)

@@ -6,7 +6,6 @@ coordinator remembers how many that are, because a party may miss rounds.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+
+_BY_NODE = ("feature", "threshold", "children", "value", "gain")
 
 UNSEEN = -1
 """Trees that a party has seen which does not even know the start."""
@@ -70,11 +71,21 @@ def nobody_has_seen(federation: Federation) -> NDArray[np.int64]:
     return np.full(len(federation), UNSEEN, dtype=np.int64)
 
 
-def news(model: BoostedTrees, parties: NDArray[np.int64], seen: NDArray[np.int64]) -> dict[int, Payload]:
-    """What each party has to be told: the trees that it has not seen. Equal news are one object, encoded once."""
-    since = {int(count): replace(model, trees=model.trees[max(int(count), 0):]).to_payload()
-             for count in np.unique(seen[parties])}
+def news(model: Payload, parties: NDArray[np.int64], seen: NDArray[np.int64]) -> dict[int, Payload]:
+    """What each party has to be told: the trees of the model that it has not seen."""
+    since = {int(count): _since(model, max(int(count), 0)) for count in np.unique(seen[parties])}
     return {int(party): {"news": since[int(seen[party])], "afresh": bool(seen[party] == UNSEEN)} for party in parties}
+
+
+def with_trees(model: Payload, more: Payload) -> Payload:
+    """The ensemble with the trees of another one at its end; both are sound."""
+    return {**model, **{name: np.concatenate([model[name], more[name]]) for name in ("sizes", *_BY_NODE)}}
+
+
+def _since(model: Payload, trees: int) -> Payload:
+    """The ensemble without its first trees."""
+    nodes = int(model["sizes"][:trees].sum())
+    return {**model, "sizes": model["sizes"][trees:], **{name: model[name][nodes:] for name in _BY_NODE}}
 
 
 def learn_news(party: Party, rows: Dataset, payload: Payload) -> NDArray[np.float64]:

@@ -43,7 +43,7 @@ def fits_trees(algorithm: Algorithm) -> bool:
 
 def agreed(federation: Federation) -> dict[str, str]:
     """Settings that let a party compare its own columns with those that the federation agreed on."""
-    return {"schema": schema_to_json(federation.schema)}
+    return {"schema": _as_text(federation.schema)}
 
 
 def agreed_rows(party: Party, settings: Mapping[str, Any]) -> Dataset:
@@ -95,6 +95,11 @@ def no_rows(schema: Schema) -> Dataset:
     shape = (0, len(schema.target.names)) if schema.target.kind == "multilabel" else 0
     target = None if schema.target.kind == "none" else np.zeros(shape, dtype=kind)
     return Dataset.of(schema, np.zeros((0, *schema.shape)), target)
+
+
+@lru_cache(maxsize=16)
+def _as_text(schema: Schema) -> str:
+    return schema_to_json(schema)
 
 
 @lru_cache(maxsize=16)

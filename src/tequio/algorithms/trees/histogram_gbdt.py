@@ -20,10 +20,10 @@ from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.algorithms.trees.boosted_rows import (
     common_start,
     derivatives,
-    ensemble_from,
     learn_news,
     news,
     nobody_has_seen,
+    with_trees,
 )
 from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
 from tequio.errors import PayloadError, QuorumError
@@ -31,7 +31,7 @@ from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.task import task
 from tequio.learners.flat import check_numeric
 from tequio.learners.trees.bins import Bins
-from tequio.learners.trees.boosted import RegressionTree
+from tequio.learners.trees.boosted import BoostedTrees, RegressionTree
 from tequio.learners.trees.boosting import Boosting, drawn_columns, grow_tree
 from tequio.learners.trees.learner import numeric_rows
 from tequio.registry import register
@@ -76,19 +76,19 @@ class HistogramGBDT(Algorithm):
     def round(self, federation: Federation, state: State) -> State:
         """Tell the parties the last trees, then grow the next ones level by level."""
         chosen, learner = self.select(federation, state), needed_learner(self, Boosting)
-        model = ensemble_from(state.model, federation.schema, "the last round")
         seen, bins = state.memory["seen"].copy(), Bins(tuple(state.memory["cuts"]))
         ready = federation.ask(chosen.parties, get_ready, {"cuts": list(bins.cuts)}, settings=agreed(federation),
-                               each=news(model, chosen.parties, seen)).parties
-        seen[ready] = len(model)
+                               each=news(state.model, chosen.parties, seen)).parties
+        seen[ready] = len(state.model["sizes"])
         if not len(ready):
             return state.next(selector=chosen.memory)
         rng, grown = federation.rng("columns"), []
-        for output in range(len(model.base)):
+        for output in range(len(state.model["base"])):
             columns = drawn_columns(len(bins.cuts), learner.columns, rng)
             ready, tree = self._grow(federation, ready, bins, output, columns)
             grown.append(tree)
-        return state.next(model.plus(grown).to_payload(), seen=seen, selector=chosen.memory)
+        more = BoostedTrees(state.model["objective"], state.model["base"], tuple(grown)).to_payload()
+        return state.next(with_trees(state.model, more), seen=seen, selector=chosen.memory)
 
     def _grow(self, federation: Federation, parties: NDArray[np.int64], bins: Bins, output: int,
               columns: NDArray[np.bool_] | None) -> tuple[NDArray[np.int64], RegressionTree]:

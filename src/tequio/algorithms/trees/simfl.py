@@ -27,6 +27,7 @@ from tequio.algorithms.trees.boosted_rows import (
     learn_news,
     news,
     nobody_has_seen,
+    with_trees,
 )
 from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
 from tequio.algorithms.trees.hashing import HashFunctions, Hashing, draw_functions, most_similar, relabelled
@@ -99,15 +100,14 @@ class SimFL(Algorithm):
         if not len(taking_part):
             return state.next(selector=chosen.memory)
         turn = int(taking_part[(federation.round - 1) % len(taking_part)])
-        model = ensemble_from(state.model, federation.schema, "the last round")
-        told, each = state.memory["seen"].copy(), news(model, taking_part, state.memory["seen"])
+        told, each = state.memory["seen"].copy(), news(state.model, taking_part, state.memory["seen"])
         lent, sums = self._borrow(federation, state, turn, taking_part[taking_part != turn], each)
         replies = federation.ask([turn], grow_next, sums, each=each,
                                  settings={"learner": needed_learner(self, Boosting), **agreed(federation)},
-                                 check=partial(_next_trees, federation.schema, len(model.base)))
-        told[[*lent.parties, *replies.parties]] = len(model)
-        trees = _next_trees(federation.schema, len(model.base), replies[0].payload).trees if replies else ()
-        return state.next(model.plus(trees).to_payload(), seen=told, selector=chosen.memory)
+                                 check=partial(_check_trees, federation.schema, len(state.model["base"])))
+        told[[*lent.parties, *replies.parties]] = len(state.model["sizes"])
+        model = with_trees(state.model, replies[0].payload["model"]) if replies else None
+        return state.next(model, seen=told, selector=chosen.memory)
 
     def _borrow(self, federation: Federation, state: State, turn: int, others: NDArray[np.int64],
                 each: dict[int, Payload]) -> tuple[Replies, Payload]:
@@ -195,9 +195,7 @@ def _check_sums(shape: tuple[int, int], payload: Payload, whose: str) -> None:
         raise PayloadError(f"{whose} sent something that is not sums of gradients of shape {shape}")
 
 
-def _next_trees(schema: Schema, outputs: int, payload: Payload, whose: str = "a party") -> BoostedTrees:
-    """The trees in a reply, if they are sound and one an output."""
+def _check_trees(schema: Schema, outputs: int, payload: Payload, whose: str) -> None:
     grown = ensemble_from(payload.get("model", {}), schema, whose)
     if len(grown) != outputs:
         raise PayloadError(f"{whose} sent {len(grown)} trees instead of {outputs}")
-    return grown
