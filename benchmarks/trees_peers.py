@@ -1,9 +1,9 @@
 """Race tequio's federated trees against FLEX-Trees on the same rows: ``python benchmarks/trees_peers.py``.
 
 FLEX-Trees (flextrees 0.1.0, AGPL-3.0) runs in the environment of FLEX, which ``benchmarks/peers/setup.py flex`` makes.
-The two take turns, each in a fresh process on one core; the best of its turns counts. Each grows on a few rows first, so
-that imports are done. What is timed, in seconds of the processor because the machine may be busy, is everything from rows
-in memory to the finished model at the coordinator; scoring it comes afterwards.
+The two take turns, each in a fresh process on one core, and the best of its turns counts. Each grows on a few rows
+first, so that imports are done. What is timed is everything from rows in memory to the finished model at the
+coordinator, in seconds of the processor because the machine may be busy; scoring it comes afterwards.
 """
 
 from __future__ import annotations

@@ -47,12 +47,11 @@ def tequio(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize(("kind", "name"), [("algorithm", "majority_vote"), ("selector", "in_turns"),
-                                            ("partition", "sorted_by")])
-def test_it_is_in_the_list(tequio, kind, name):
-    listed = {one["name"]: one["summary"] for one in tequio("list", kind)["components"]}
-    assert name in listed
-    assert listed[name].endswith(".")
+def test_its_components_are_in_the_list(tequio):
+    listed = {(one["kind"], one["name"]): one for one in tequio("list")["components"]}
+    assert listed["algorithm", "majority_vote"]["paper"] == "Bernstein et al., 2018"
+    assert listed["selector", "in_turns"]["summary"] == "Parties take part in turns, so that all work equally often."
+    assert listed["partition", "sorted_by"]["summary"].startswith("Feature skew: sort the rows by one column")
 
 
 def test_it_runs_in_worker_processes(tequio):

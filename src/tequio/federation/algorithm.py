@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tequio.federation.replies import Replies
     from tequio.federation.stages import Stage
     from tequio.learners.learner import Tally
+    from tequio.learners.trees.learner import TreeLearner
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class State:
 class Parts:
     """What an algorithm is composed of besides its own idea. The config fills it in."""
 
-    learner: Learner | None = None
+    learner: Learner | TreeLearner | None = None
     local: LocalTraining = field(default_factory=LocalTraining)
     selector: Selector = field(default_factory=AllParties)
     aggregator: Aggregator = field(default_factory=Mean)
@@ -83,10 +84,10 @@ class Algorithm(ABC):
 
     @property
     def learner(self) -> Learner:
-        """The learner, which update-vector algorithms cannot do without."""
+        """The learner, which update-vector algorithms cannot do without; for trees, one that fits them."""
         if self.parts.learner is None:
             raise ConfigError("this algorithm needs a learner", remedy="add a [learner] table to the config")
-        return self.parts.learner
+        return cast("Learner", self.parts.learner)
 
     def select(self, federation: Federation, state: State) -> Choice:
         """The parties of this round, with the selector's memory to keep in the next state."""
