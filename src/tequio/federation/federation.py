@@ -128,7 +128,7 @@ class Federation:
         """Ask parties to run a task; wait for the answers, in party order.
 
         `payload` goes to all of them, `each[party]` to one only. Updates pass through the stages on their way back.
-        `check(payload, whose)` raises an error for a reply that cannot be used: that party then counts as failed.
+        `check(payload, whose)` raises an error for a reply that, as it arrived, cannot be used: that party has failed.
         """
         require_ask(self.topology.cast)
         asked = self._known(parties)

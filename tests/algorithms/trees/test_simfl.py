@@ -13,7 +13,7 @@ from rivals import CONTINUE, blobs, exchanges, federation, numbers, one_more, re
 from tequio.algorithms.trees import simfl
 from tequio.algorithms.trees.hashing import draw_functions, most_similar, relabelled
 from tequio.algorithms.trees.simfl import SimFL
-from tequio.errors import PartyError
+from tequio.errors import PartyError, QuorumError
 from tequio.federation.algorithm import Parts
 from tequio.learners.trees.boosted import BoostedTrees
 from tequio.learners.trees.boosting import Boosting
@@ -133,6 +133,12 @@ def test_corrupted_buckets_are_named_or_left_out(wrong: str) -> None:
     assert state.memory["places"].tolist() == [0, -1, 1]
     assert len(state.model["sizes"]) == 2
 
+
+
+def test_nobody_in_the_hash_tables_is_an_error() -> None:
+    with replies_changed(simfl.hash_rows, lambda party, reply: {}), \
+            pytest.raises(QuorumError, match="no party hashed its rows"):
+        algorithm().start(federation(blobs(60), 3, rules=CONTINUE))
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "two trees", "a tree on a column that does not exist"])

@@ -16,6 +16,8 @@ from tequio.algorithms.trees.fitting import fit
 from tequio.components import build
 from tequio.data.splits import Split
 from tequio.errors import PartyError
+from tequio.experiments.baselines import baseline_config
+from tequio.experiments.config import complete
 from tequio.federation.algorithm import Parts
 from tequio.federation.rng import stream
 from tequio.federation.selection import FixedParties
@@ -76,6 +78,14 @@ def test_a_model_that_cannot_be_used_is_refused() -> None:
         with pytest.raises(PartyError, match="party '0' sent something that is not a tree"):
             run(Centralised(parts=parts()), federation(blobs(60), 1))
         assert run(Centralised(parts=parts()), federation(blobs(60), 1, rules=CONTINUE)).model == {}
+
+
+def test_the_baseline_of_a_tree_is_that_tree_on_all_rows() -> None:
+    config = complete({"learner": "random_forest", "algorithm": {"name": "fedrf", "trees": 3}})
+    baseline = baseline_config(config, "centralised")
+    assert baseline.algorithm["name"] == "centralised"
+    assert baseline.data.partition["name"] == "pooled"
+    assert baseline.learner == config.learner
 
 
 def test_federated_and_centralised_id3_are_the_same_tree() -> None:

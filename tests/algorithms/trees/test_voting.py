@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rivals import CONTINUE, blobs, federation, replies_changed, run, spoilt_at, with_columns_of
 
+import tequio
 from tequio.algorithms.trees.voting import Voting, train_member, vote
 from tequio.components import build
 from tequio.data.splits import Split
@@ -55,6 +56,15 @@ def test_parties_choose_among_what_is_offered_and_the_rest_are_dealt_in_turn() -
 def test_without_an_offer_all_take_the_learner_of_the_config() -> None:
     state = run(algorithm(), federation(blobs(), 3))
     assert [member["model"]["kind"] for member in state.model["members"]] == ["binary"] * 3
+
+
+def test_a_config_says_who_chooses_what(tmp_path: Any) -> None:
+    result = tequio.run({"rounds": 1, "data": {"name": "iris", "partition": {"name": "iid", "parties": 3}},
+                         "algorithm": {"name": "voting", "learners": ["cart", {"name": "sgd_classifier"}]},
+                         "overrides": {"0": {"learner": "sgd_classifier"}, "1": {"learner": "cart"}},
+                         "engine": {"name": "local", "workers": 1}, "output": {"folder": str(tmp_path)}})
+    assert [member["learner"] for member in result.model["members"]] == [1, 0, 0]
+    assert result.summary["metrics"]["test.accuracy"] > 0.5
 
 
 def test_a_party_cannot_choose_what_is_not_offered() -> None:

@@ -31,7 +31,7 @@ from tequio.algorithms.trees.boosted_rows import (
 )
 from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
 from tequio.algorithms.trees.hashing import HashFunctions, Hashing, draw_functions, most_similar, relabelled
-from tequio.errors import PayloadError
+from tequio.errors import PayloadError, QuorumError
 from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.task import task
 from tequio.learners.flat import check_numeric
@@ -64,11 +64,12 @@ class SimFL(Algorithm):
 
     A round is one turn: a tree, or a tree a class where there are more than two. Settings of the trees are those of the
     learner; its number of trees does not apply, rounds do. No row leaves a party, but this does:
-    to the coordinator the buckets of each row, which with the hash functions known bound its projection in as many
-    directions as there are tables (so keep them fewer than columns), and each column's mean, spread and extremes;
-    to all parties which rows, by number, share buckets, under arbitrary labels;
-    to the party whose turn it is, for each of its rows the sum of the others' gradients behind it: where that is one
-    row, its gradient and so its class; to all, the trees.
+    to the coordinator, the bucket of each row in each table, which with the hash functions known bounds the row in as
+    many directions as there are tables (so keep them fewer than columns); each column's mean, spread and extremes;
+    class counts; and in each turn the sums of gradients that a party lends, which the coordinator adds up;
+    to all parties, which rows, by party and number, share buckets, under arbitrary labels; and the trees;
+    to the party whose turn it is, for each of its rows the sum of the others' gradients behind it. Where one row alone
+    stands behind it, that is this row's gradient and so its class.
 
     Parameters:
         hashing: p_stable (buckets along random directions) or hyperplane (sides of random planes)
@@ -128,6 +129,9 @@ class SimFL(Algorithm):
 
     def _introduce(self, federation: Federation, replies: Replies) -> dict[str, NDArray[np.int64]]:
         """Hand the common hash tables to the parties that are in them; gives each one's place there, and its rows."""
+        if not replies:
+            raise QuorumError("no party hashed its rows, so there are no similar ones to find",
+                              remedy="find out why: the run's events name the causes")
         codes = relabelled([payload["buckets"] for payload in replies.payloads])
         sizes = np.array([len(part) for part in codes])
         each = {int(party): {"place": place} for place, party in enumerate(replies.parties)}

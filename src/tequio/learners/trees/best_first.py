@@ -61,7 +61,7 @@ def everywhere(columns: int) -> Box:
 
 def grow_best_first(splitter: Splitter, root: Node, kind: Kind, *, depth: int | None = None,
                     leaves: int | None = None) -> Tree:
-    """The tree below a root. Nodes are numbered as they are made, so a tree of fewer leaves is the start of this one."""
+    """The tree below a root. Nodes are numbered as they are made, so a tree of fewer leaves is its start."""
     growth = _Growth(splitter, depth)
     growth.add(root)
     ends = 1

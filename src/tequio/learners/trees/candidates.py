@@ -56,7 +56,8 @@ class Cuts:
 
     def __init__(self, rules: Rules) -> None:
         self._low, self._high = rules.low, rules.high
-        rule, column, value = (np.concatenate(part) for part in zip(_finite(rules.low), _finite(rules.high), strict=True))
+        bounds = zip(_finite(rules.low), _finite(rules.high), strict=True)
+        rule, column, value = (np.concatenate(part) for part in bounds)
         places, place = np.unique(np.stack([column, value], axis=1), axis=0, return_inverse=True)
         self._column, self._cut = places[:, 0].astype(np.intp), places[:, 1]
         self._first = np.searchsorted(self._column, self._column, side="left")

@@ -12,7 +12,7 @@ rows a tree can tell apart, the more it counts), and what is missing on a side i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -63,10 +63,14 @@ class _VoteSplitter:
     def counts(self, node: Node) -> NDArray[np.float64]:
         """The trees' vote, scaled to the node's rows."""
         votes = _mean_votes(self._by_tree(node).sum(axis=0))
-        return votes * (node.rows / votes.sum())
+        total = float(votes.sum())
+        counts: NDArray[np.float64] = votes * (node.rows / total) if total else votes
+        return counts
 
     def split(self, node: Node) -> Split | None:
         """The split that removes most impurity; nothing where all parts of the node vote for the same class."""
+        if not node.rows:  # nothing is known of a place where nobody has rows
+            return None
         if self._decided(node):
             return None
         candidates = self._candidates.inside(node.box)
@@ -146,7 +150,8 @@ def _gains(only: NDArray[np.float64], whole: NDArray[np.float64], present: NDArr
 
 def _mean_votes(by_tree: NDArray[np.float64]) -> NDArray[np.float64]:
     """The sum over trees of their mean votes, each weighed by its own rows."""
-    return _ratio(by_tree[..., 1:], by_tree[..., :1]).sum(axis=-2)
+    votes: NDArray[np.float64] = _ratio(by_tree[..., 1:], by_tree[..., :1]).sum(axis=-2)
+    return votes
 
 
 def _impurity(votes: NDArray[np.float64]) -> NDArray[np.float64]:

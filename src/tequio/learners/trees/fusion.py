@@ -40,7 +40,7 @@ class Fusing:
 
     interval_merge:  bounds of a merged rule: intersection (both hold) or least_restrictive (of two bounds on the same
                      side the looser one, as the source words it; merged rules then overlap)
-    weighting:       votes of a merged rule: sum (every tree alike), halving (the mean, merge by merge) or samples (by rows)
+    weighting:       votes of a merged rule: sum (every tree alike), halving (their mean) or samples (by rows)
     budget:          most rules kept
     """
 
@@ -93,7 +93,7 @@ def joint_support(i: NDArray[np.intp], j: NDArray[np.intp], first: NDArray[np.fl
         column_factor = _ratio(second, turned @ row_factor)
     fitted: NDArray[np.float64] = row_factor[i] * column_factor[j]
     # Where both lists cannot be met (rules were dropped from one), the smaller one counts.
-    fitted *= np.minimum(_ratio(first, np.bincount(i, fitted, len(first))), 1.0)[i]
+    fitted *= np.minimum(_ratio(first, np.bincount(i, fitted, len(first)).astype(np.float64)), 1.0)[i]
     return fitted
 
 
@@ -145,7 +145,7 @@ def without_duplicates(rules: Rules) -> Rules:
     order = np.argsort(first)
     place = np.argsort(order)[of_rule.reshape(-1)]
     sums = {name: _summed(getattr(rules, name), place, len(first)) for name in ("votes", "rows", "support")}
-    return replace(rules.take(first[order]), **sums)
+    return replace(rules.take(first[order]), votes=sums["votes"], rows=sums["rows"], support=sums["support"])
 
 
 def _summed(values: NDArray[np.float64], place: NDArray[Any], places: int) -> NDArray[np.float64]:

@@ -57,7 +57,8 @@ def rule_weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:
     """What each rule weighs: never nothing, so that rules without support decide where there is nothing else."""
     if by == "count" or not rules.support.any():
         return np.ones(len(rules))
-    return rules.support + _LEAST_SUPPORT * rules.support.mean()
+    weights: NDArray[np.float64] = rules.support + _LEAST_SUPPORT * rules.support.mean()
+    return weights
 
 
 class _RuleSplitter:
@@ -73,13 +74,16 @@ class _RuleSplitter:
 
     def counts(self, node: Node) -> NDArray[np.float64]:
         """The votes of the node's rules, scaled to its rows."""
+        assert node.masses is not None
         votes: NDArray[np.float64] = node.masses @ self._votes[node.which]
-        return votes * (node.rows / votes.sum())
+        votes *= node.rows / votes.sum()
+        return votes
 
     def split(self, node: Node) -> Split | None:
         """The split of lowest score; of equal ones that of the first column, then of the lowest cut."""
         if (self._decided[node.which] == self._decided[node.which[0]]).all():
             return None
+        assert node.masses is not None
         candidates = self._candidates.inside(node.box)
         # The last column counts rules.
         parts = np.concatenate([node.masses[:, None] * self._shares[node.which], np.ones((len(node.which), 1))], axis=1)
@@ -90,7 +94,8 @@ class _RuleSplitter:
         if not len(allowed):
             return None
         dealt = self._dealt(only[allowed], present[allowed])
-        children = np.maximum(only[allowed] * present[allowed][:, :, None] + dealt[:, :, None] * rest[allowed][:, None, :], 0.0)
+        children = only[allowed] * present[allowed][:, :, None] + dealt[:, :, None] * rest[allowed][:, None, :]
+        np.maximum(children, 0.0, out=children)
         score = np.round(_score(children[:, :, :-1], parts[:, :-1].sum(axis=0)), _DIGITS)
         best = int(score.argmin())
         return self._made(node, int(candidates[allowed[best]]), np.flatnonzero(present[allowed[best]]), dealt[best],
@@ -106,12 +111,13 @@ class _RuleSplitter:
     def _dealt(self, only: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
         """(candidates, branches): what part of a rule that reaches into every branch counts in each.
 
-        A rule counts in full in every child; rows cannot be in two children, so they are dealt like those of the others.
+        A rule counts in full in every child; rows cannot be in two, so they are dealt like those of the others.
         """
         if not self._deals:
             return present.astype(np.float64)
         rows = only[:, :, :-1].sum(axis=2) * present
-        return rows / rows.sum(axis=1, keepdims=True)
+        dealt: NDArray[np.float64] = rows / rows.sum(axis=1, keepdims=True)
+        return dealt
 
     def _made(self, node: Node, candidate: int, branches: NDArray[np.intp], dealt: NDArray[np.float64],
               reduction: float) -> Split:
@@ -128,7 +134,7 @@ class _RuleSplitter:
 
 
 def _score(children: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(candidates,) entropy of the children, weighed by their rules, less that of the node: minus the information gain."""
+    """(candidates,) entropy of the children, weighed by their rules, less that of the node: minus the gain."""
     weight = children.sum(axis=2)
     left = (_times_log(weight) - _times_log(children).sum(axis=2)).sum(axis=1) / weight.sum(axis=1)
     before = (_times_log(whole.sum()) - _times_log(whole).sum()) / whole.sum()

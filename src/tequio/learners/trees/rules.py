@@ -1,7 +1,7 @@
 """Rules as arrays: what a tree's leaves say, one row a rule.
 
-A rule bounds each column from below and above: low < x <= high. A category c is the interval (c - 1, c], so that rules of
-binary and of multiway trees are intersected, compared and matched by the same few array operations.
+A rule bounds each column from below and above: low < x <= high. A category c is the interval (c - 1, c], so that rules
+of binary and of multiway trees are intersected, compared and matched by the same few array operations.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def matches(rules: Rules, features: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def compatible_pairs(first: Rules, second: Rules) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Numbers (i, j) of the rules that some row could satisfy both, in order of i and then j, a bounded piece at a time.
+    """Numbers (i, j) of the rules that some row could satisfy both, in order of i, then j, a bounded piece at a time.
 
     Rules contradict each other if on some column their intervals do not meet. Few different intervals occur on a
     column, so each is compared with the second list once and the answers, packed to bits, are combined rule by rule.
