@@ -22,6 +22,8 @@ from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.threads import ONE_THREAD, one_thread
 from tequio.errors import EngineError
 from tequio.federation.exchange import Failure, Outcome, Reply
+from tequio.federation.execution import execute
+from tequio.federation.payload import numbers_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from tequio.federation.population import Population
 
 _ORDERS_UNDER_WAY = 2
+# Numbers sent times rows below which an order is done here sooner than a worker could be told of it. An order that
+# sends no numbers says nothing of its work (it may fit a tree), so it always goes to a worker.
+_LIGHT_WORK = 20_000_000
 
 
 @registry.register("engine", "local")
@@ -69,6 +74,7 @@ class WorkerPool:
 
     def __init__(self, workers: int) -> None:
         self._size = workers
+        self._population: Population | None = None
         self._folder: Path | None = None
         self._workers: list[_Worker] = []
         self._waiting: deque[Order] = deque()
@@ -80,6 +86,7 @@ class WorkerPool:
     def open(self, population: Population) -> None:
         """Share the data and start the workers."""
         self._limits = one_thread()
+        self._population = population
         self._folder = shared_folder()
         try:
             write_population(population, self._folder)
@@ -94,7 +101,10 @@ class WorkerPool:
             raise
 
     def submit(self, order: Order) -> None:
-        """Queue the order; it leaves as soon as a worker has room for it."""
+        """Queue the order; it leaves as soon as a worker has room for it. A light one is done here and now."""
+        if self._is_light(order):
+            self._ready.append(execute(order, self._home(), self._states))
+            return
         self._broadcast.expect(order)
         self._waiting.append(order)
         self._dispatch()
@@ -129,6 +139,16 @@ class WorkerPool:
         if self._limits is not None:
             self._limits.restore_original_limits()
             self._limits = None
+
+    def _home(self) -> Population:
+        if self._population is None:
+            raise EngineError("this engine is not open")
+        return self._population
+
+    def _is_light(self, order: Order) -> bool:
+        numbers = numbers_in(order.payload)
+        rows = float(self._home().sizes[list(order.parties)].sum())
+        return 0 < numbers * rows < _LIGHT_WORK and order.each is None
 
     def _dispatch(self) -> None:
         for _ in range(_ORDERS_UNDER_WAY):

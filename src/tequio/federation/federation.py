@@ -13,6 +13,7 @@ from tequio.components import to_plain
 from tequio.errors import DataError, PartyError, QuorumError, TequioError
 from tequio.federation import models
 from tequio.federation.exchange import Failure, Order
+from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
 from tequio.federation.rng import stream
 from tequio.federation.roles import require_ask
@@ -165,7 +166,7 @@ class Federation:
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
         plain_settings = to_plain(dict(settings))
         plain_stages = tuple(to_plain(stage) for stage in stages)
-        chunks = cut(parties, _numbers(payload) * float(self.sizes[parties].sum()))
+        chunks = cut(parties, numbers_in(payload) * float(self.sizes[parties].sum()))
         for chunk in chunks:
             own = None if each is None else tuple(each.get(int(party), {}) for party in chunk)
             self._tickets += 1
@@ -231,13 +232,6 @@ def _mean_loss(replies: Replies) -> dict[str, float]:
             if isinstance(payload.get("loss"), Real) and isinstance(payload.get("rows"), Real)]
     rows = sum(payload["rows"] for payload in told)
     return {"loss": sum(payload["loss"] * payload["rows"] for payload in told) / rows} if rows else {}
-
-
-def _numbers(value: Any) -> int:
-    """How many numbers the arrays of a payload hold."""
-    if isinstance(value, np.ndarray):
-        return value.size
-    return sum(map(_numbers, value.values())) if isinstance(value, dict) else 0
 
 
 def _finite(value: Any) -> bool:

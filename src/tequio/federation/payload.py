@@ -57,6 +57,13 @@ def size(payload: Mapping[str, Any]) -> int:
     return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
 
 
+def numbers_in(value: Any) -> int:
+    """How many numbers the arrays of a payload hold."""
+    if isinstance(value, np.ndarray):
+        return value.size
+    return sum(map(numbers_in, value.values())) if isinstance(value, dict) else 0
+
+
 def read_only(value: Any) -> Any:
     """The same payload with arrays that cannot be written to (views, not copies)."""
     if isinstance(value, np.ndarray):
