@@ -32,12 +32,15 @@ def tasks():
     return sys.modules["tequio_plugin_parties"]
 
 
-@pytest.fixture(params=[1, 2], ids=["inline", "two workers"])
-def federate(request, tasks):
+@pytest.fixture(params=[(1, None), (2, 0), (2, 10**9)], ids=["inline", "two workers", "light orders here"])
+def federate(request, tasks, monkeypatch):
+    workers, light = request.param
+    if light is not None:
+        monkeypatch.setattr("tequio.engines.local._LIGHT_WORK", light)
     engines = []
 
     def make(population, **rules):
-        engine = Local(workers=request.param).create()
+        engine = Local(workers=workers).create()
         engines.append(engine)
         engine.open(population)
         return Federation(population, engine, seed=3, rules=Rules(**rules))

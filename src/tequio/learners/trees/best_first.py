@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is not split yet: the rules that reach it and what each weighs, where it lies, and its rows.
+    """A node that is not split yet: the rules that reach it, where it lies, and how many rows it is thought to have.
 
-    A rule weighs a number, or a number for each class: `weights` is (rules,) or (rules, classes).
+    `masses` are rows by rule, for those who care.
     """
 
     which: NDArray[np.intp] = field(repr=False)
-    weights: NDArray[np.float64] = field(repr=False)
     box: Box = field(repr=False)
     rows: float
     depth: int = 0
+    masses: NDArray[np.float64] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

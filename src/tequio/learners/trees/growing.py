@@ -26,7 +26,7 @@ RuleWeight = Literal["count", "support"]
 Shrink = Literal["every", "any"]
 
 _DIGITS = 12  # scores that differ less differ by rounding only
-_LEAST = 1e-6
+_LEAST_SUPPORT = 1e-6  # of the mean rule's, for rules without any: they decide only where there is nothing else
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,17 @@ class Growing:
 def grow(rules: Rules, how: Growing | None = None) -> Tree:
     """The tree of these rules. Its counts are class shares times estimated rows, at inner nodes too."""
     how = how or Growing()
-    root = Node(np.arange(len(rules)), _weights(rules, how.rule_weight), everywhere(rules.low.shape[1]),
-                float(rules.support.sum()) or 1.0)
+    root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), float(rules.support.sum()) or 1.0,
+                masses=rule_weights(rules, how.rule_weight))
     return grow_best_first(_RuleSplitter(rules, how), root, rules.kind, depth=how.depth)
 
 
-def with_least(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows by rule, with next to nothing for rules without any: they decide only where there is nothing else."""
-    return rows + _LEAST * rows.mean() if rows.any() else np.ones_like(rows)
-
-
-def _weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:
-    return np.ones(len(rules)) if by == "count" else with_least(rules.support)
+def rule_weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:
+    """What each rule weighs: never nothing, so that rules without support decide where there is nothing else."""
+    if by == "count" or not rules.support.any():
+        return np.ones(len(rules))
+    weights: NDArray[np.float64] = rules.support + _LEAST_SUPPORT * rules.support.mean()
+    return weights
 
 
 class _RuleSplitter:
@@ -75,8 +74,8 @@ class _RuleSplitter:
 
     def counts(self, node: Node) -> NDArray[np.float64]:
         """The votes of the node's rules, scaled to its rows."""
-        assert node.weights is not None
-        votes: NDArray[np.float64] = node.weights @ self._votes[node.which]
+        assert node.masses is not None
+        votes: NDArray[np.float64] = node.masses @ self._votes[node.which]
         votes *= node.rows / votes.sum()
         return votes
 
@@ -84,10 +83,10 @@ class _RuleSplitter:
         """The split of lowest score; of equal ones that of the first column, then of the lowest cut."""
         if (self._decided[node.which] == self._decided[node.which[0]]).all():
             return None
-        assert node.weights is not None
+        assert node.masses is not None
         candidates = self._candidates.inside(node.box)
         # The last column counts rules.
-        parts = np.concatenate([node.weights[:, None] * self._shares[node.which], np.ones((len(node.which), 1))], axis=1)
+        parts = np.concatenate([node.masses[:, None] * self._shares[node.which], np.ones((len(node.which), 1))], axis=1)
         only = self._candidates.only(node.which, parts, candidates)
         rest = parts.sum(axis=0) - only.sum(axis=1)
         present = self._present(only[:, :, -1], rest[:, -1])
@@ -124,13 +123,13 @@ class _RuleSplitter:
               reduction: float) -> Split:
         column, cut = self._candidates.place(candidate)
         reaching = np.stack([self._candidates.reaching(node.which, candidate, int(branch)) for branch in branches])
-        on_every = reaching.all(axis=0)
-        dealt_weights = [np.where(on_every, dealt[branch], 1.0) * node.weights for branch in branches]
-        totals = np.array([own[reaches].sum() for own, reaches in zip(dealt_weights, reaching, strict=True)])
-        rows = node.rows * totals / totals.sum()
-        children = tuple(Node(node.which[reaches], own[reaches],
-                              self._candidates.within(node.box, candidate, int(branch)), float(share), node.depth + 1)
-                         for branch, reaches, own, share in zip(branches, reaching, dealt_weights, rows, strict=True))
+        everywhere = reaching.all(axis=0)
+        masses = [np.where(everywhere, dealt[branch], 1.0) * node.masses for branch in branches]
+        weights = np.array([own[reaches].sum() for own, reaches in zip(masses, reaching, strict=True)])
+        rows = node.rows * weights / weights.sum()
+        children = tuple(Node(node.which[reaches], self._candidates.within(node.box, candidate, int(branch)),
+                              float(share), node.depth + 1, own[reaches])
+                         for branch, reaches, own, share in zip(branches, reaching, masses, rows, strict=True))
         return Split(node.rows * reduction, column, cut, tuple(branches.tolist()), children)
 
 

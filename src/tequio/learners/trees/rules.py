@@ -6,7 +6,7 @@ of binary and of multiway trees are intersected, compared and matched by the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from tequio.learners.trees.tree import LEAF, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ class Rules:
     high:     (rules, columns) what a value may not be above; infinity where it may be anything
     votes:    (rules, classes) class shares, summed over the trees that a rule was merged from
     rows:     (rules, classes) training rows behind a rule, summed over the leaves that it was merged from
-    covered:  (rules, classes) how many of all parties' rows the rule is estimated to cover
-    exact:    (rules,) false where the votes are a mean, because the rule stands for several that differ
+    support:  (rules,) how many of all parties' rows the rule is estimated to cover
     """
 
     kind: Kind
@@ -42,17 +41,10 @@ class Rules:
     high: NDArray[np.float64] = field(repr=False)
     votes: NDArray[np.float64] = field(repr=False)
     rows: NDArray[np.float64] = field(repr=False)
-    covered: NDArray[np.float64] = field(repr=False)
-    exact: NDArray[np.bool_] = field(repr=False)
+    support: NDArray[np.float64] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.low)
-
-    @cached_property
-    def support(self) -> NDArray[np.float64]:
-        """(rules,) estimated rows of any class."""
-        total: NDArray[np.float64] = self.covered.sum(axis=1)
-        return total
 
     @cached_property
     def bound(self) -> NDArray[np.bool_]:
@@ -75,48 +67,21 @@ class Rules:
 
     def take(self, which: NDArray[Any]) -> Rules:
         """Some of the rules, in that order."""
-        return Rules(self.kind, **{name: getattr(self, name)[which] for name in PARTS})
-
-    def to_payload(self) -> dict[str, Any]:
-        """The rules as a payload: conditions one by one, as most columns of most rules are free."""
-        above, below = (np.nonzero(np.isfinite(bounds)) for bounds in (self.low, self.high))
-        return {"kind": self.kind, "columns": self.low.shape[1],
-                "above": {"rule": above[0], "column": above[1], "value": self.low[above]},
-                "up_to": {"rule": below[0], "column": below[1], "value": self.high[below]},
-                "votes": self.votes, "rows": self.rows, "covered": self.covered, "exact": self.exact}
-
-    @classmethod
-    def from_payload(cls, payload: Mapping[str, Any]) -> Rules:
-        """The rules back from a payload or from what a run's model file holds."""
-        arrays = {name: np.asarray(payload[name]) for name in ("votes", "rows", "covered", "exact")}
-        shape = (len(arrays["exact"]), payload["columns"])
-        bounds = {"low": np.full(shape, -np.inf), "high": np.full(shape, np.inf)}
-        for name, conditions in zip(bounds, (payload["above"], payload["up_to"]), strict=True):
-            places = np.asarray(conditions["rule"], dtype=np.intp), np.asarray(conditions["column"], dtype=np.intp)
-            bounds[name][places] = conditions["value"]
-        return cls(payload["kind"], **bounds, **arrays)
+        parts = {part.name: getattr(self, part.name)[which] for part in fields(self) if part.name != "kind"}
+        return replace(self, **parts)
 
 
-PARTS = tuple(part.name for part in fields(Rules) if part.name != "kind")
-"""Names of the arrays of a rule list, each with a row a rule."""
-
-
-def extract(tree: Tree, columns: int, *, covered: NDArray[Any] | None = None) -> Rules:
-    """One rule a leaf, in the order of `tree.leaves`; it covers the rows that are given, else those of training."""
+def extract(tree: Tree, columns: int, *, support: NDArray[np.float64] | None = None) -> Rules:
+    """One rule a leaf, in the order of `tree.leaves`; its support is what is given, else the leaf's training rows."""
     low, high = np.full((len(tree), columns), -np.inf), np.full((len(tree), columns), np.inf)
     parent, branch = np.nonzero(tree.children != LEAF)
     child = tree.children[parent, branch]
     for depth in range(1, int(tree.depths.max()) + 1):
         level = tree.depths[child] == depth
         _narrow(tree, low, high, parent[level], branch[level], child[level])
-    leaves, rows = tree.leaves, tree.counts[tree.leaves]
-    return Rules(tree.kind, low[leaves], high[leaves], tree.probabilities[leaves], rows,
-                 rows if covered is None else np.asarray(covered, dtype=np.float64), np.ones(len(leaves), dtype=bool))
-
-
-def stacked(lists: Sequence[Rules]) -> Rules:
-    """The rules of all lists, one list after the other."""
-    return Rules(lists[0].kind, **{name: np.concatenate([getattr(rules, name) for rules in lists]) for name in PARTS})
+    leaves = tree.leaves
+    own = tree.counts[leaves].sum(axis=1) if support is None else np.asarray(support, dtype=np.float64)
+    return Rules(tree.kind, low[leaves], high[leaves], tree.probabilities[leaves], tree.counts[leaves], own)
 
 
 def _narrow(tree: Tree, low: NDArray[np.float64], high: NDArray[np.float64], parent: NDArray[np.intp],
