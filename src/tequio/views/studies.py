@@ -44,7 +44,8 @@ def ours(row: Row) -> str:
     """'0.9871 ± 0.0006 (n = 5)'; one seed has no spread, and a cell without runs no number."""
     if row.ours is None:
         return ""
-    spread = "" if row.sd is None else f" ± {as_text(row.sd)}"
+    # The spread has the digits of the mean: 0.9603 ± 0.0004, but 1.9e-15 ± 6.7e-16.
+    spread = "" if row.sd is None else f" ± {row.sd:.4f}" if abs(row.ours) >= 1e-3 else f" ± {as_text(row.sd)}"
     return f"{as_text(row.ours)}{spread} (n = {row.seeds})"
 
 
