@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
-           "convergence": "the model stopped moving", "seconds": "time is up"}
+           "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up"}
 """What a stop reason means."""
 
 
