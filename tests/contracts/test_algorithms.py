@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,11 @@ from tequio import registry
 from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
+from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
 from tequio.federation.algorithm import Parts, State
 from tequio.federation.federation import Federation, Rules
+from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, summarise
 
@@ -136,3 +140,28 @@ def test_parties_and_coordinator_can_score_it(name):
             assert all(np.isfinite(value) or value != value for value in summarise(target, tally).values())
     if by_party:
         assert merge(list(by_party.values()))["rows"] == sum(tally["rows"] for tally in by_party.values())
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A selector that counts what it is shown."""
+
+    def choose(self, turn):
+        return Choice(turn.eligible, {"chosen": turn.memory.get("chosen", 0) + 1, "seen": turn.memory.get("seen", 0)})
+
+    def observe(self, turn, consequence):
+        assert len(consequence.replies) == len(turn.eligible)
+        return {**turn.memory, "seen": turn.memory["seen"] + 1}
+
+
+@every_algorithm
+def test_a_selector_sees_what_came_of_its_choice_or_is_refused(name):
+    play = Play(name)
+    play.algorithm = replace(play.algorithm, parts=replace(play.algorithm.parts, selector=Watching()))
+    try:
+        memory = play.rounds(3).state.memory.get("selector", {})
+    except ConfigError as error:
+        assert name in error.message
+        assert "nothing to show" in error.message
+    else:
+        assert memory.get("seen") == memory.get("chosen")

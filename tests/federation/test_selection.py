@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tequio.components import build
 from tequio.errors import ConfigError, DataError, QuorumError
 from tequio.federation.rng import stream
-from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, Selector
+from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, Selector, Turn
 
 
 class Names:
@@ -26,7 +26,7 @@ class Names:
 
 def choose(selector: Selector, eligible: np.ndarray, rng: np.random.Generator | None = None) -> Choice:
     federation: Any = Names()
-    return selector.choose(federation, eligible, {}, rng or np.random.default_rng(0))
+    return selector.choose(Turn(federation, eligible, {}, rng or np.random.default_rng(0)))
 
 
 def test_all() -> None:

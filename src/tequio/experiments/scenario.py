@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen."""
+    """All that a run needs besides the engine. `warnings` are for the record and the screen.
+
+    `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by.
+    """
 
     population: Population
     test: Dataset | None
+    validation: Dataset | None
     algorithm: Algorithm
     topology: Topology
     rules: Rules
@@ -48,13 +52,14 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    train, validation = _kept_back(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
-    population, test = prepared(population, test, config.data)
-    return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
+    population, (test, validation) = prepared(population, (test, validation), config.data)
+    return Scenario(population, test, validation, make_algorithm(config), build_named("topology", config.topology),
                     Rules(**config.rules), make_clock(config, population), warnings)
 
 
@@ -96,6 +101,12 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
+
+
+def _kept_back(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties, and rows that the coordinator judges models by."""
+    share = config.data.validation
+    return hold_out(train, share, stream(config.seed, "coordinator validation")) if share else (train, None)
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:

@@ -47,6 +47,7 @@ class Data(BaseModel):
     Parameters:
         name: a dataset of the catalogue, or `csv` or `parquet` for a file of your own
         test: share of the rows that the coordinator holds out to report on; sets with a test part of their own keep it
+        validation: share of the remaining rows that the coordinator keeps to judge models by; no party gets them
         one_class: whether a party that holds rows of one class only is an error or allowed
         prepare: steps that the rows go through, by name or as tables with a name and parameters
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
@@ -57,6 +58,7 @@ class Data(BaseModel):
 
     name: str = "digits"
     test: Share = 0.2
+    validation: Share = 0.0
     one_class: Literal["error", "allow"] = "error"
     prepare: list[Any] = Field(default_factory=list)
     prepare_scope: Literal["federated", "local"] = "federated"

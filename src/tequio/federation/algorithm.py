@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
 from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
 from tequio.federation.evaluation import evaluate
-from tequio.federation.selection import AllParties, Choice, Selector
+from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
 from tequio.learners.learner import Learner, LocalTraining
 
 if TYPE_CHECKING:
@@ -89,12 +90,38 @@ class Algorithm(ABC):
             raise ConfigError("this algorithm needs a learner", remedy="add a [learner] table to the config")
         return cast("Learner", self.parts.learner)
 
-    def select(self, federation: Federation, state: State) -> Choice:
-        """The parties of this round, with the selector's memory to keep in the next state."""
-        choice = self.parts.selector.choose(federation, federation.eligible(), state.memory.get("selector", {}),
-                                            federation.rng("select"))
+    def select(self, federation: Federation, state: State, *, observed: bool = True) -> Choice:
+        """The parties of this round. `conclude` lets the selector see what came of it.
+
+        Algorithms whose replies say nothing about a party's work are not `observed`: they keep the choice's memory
+        themselves, and selectors that would learn from replies are refused.
+        """
+        selector = self.parts.selector
+        if not observed and isinstance(selector, Observing):
+            raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
+                              f"algorithm '{name_of(type(self))}' has nothing to show it",
+                              remedy="choose a selector that does not, such as 'random'")
+        choice = selector.choose(self._turn(federation, state, state.memory.get("selector", {}), "select"))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
+
+    def conclude(self, federation: Federation, state: State, chosen: Choice, replies: Replies,
+                 model: Payload | None = None, combined: Combined | None = None, **memory: Any) -> State:
+        """The state after a round, once the selector has seen what came of its choice.
+
+        Without a model the old one stays. The aggregator's memory is kept; `memory` is what else to remember.
+        """
+        if isinstance(self.parts.selector, Observing):
+            outcome = Consequence(replies, state.model if model is None else model, combined)
+            remembered = self.parts.selector.observe(self._turn(federation, state, chosen.memory, "observe"), outcome)
+        else:
+            remembered = chosen.memory
+        if combined is not None:
+            memory["aggregator"] = combined.memory
+        return state.next(model, selector=remembered, **memory)
+
+    def _turn(self, federation: Federation, state: State, memory: Payload, purpose: str) -> Turn:
+        return Turn(federation, federation.reachable(), memory, federation.rng(purpose), state.model, self.parts)
 
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:
@@ -106,4 +133,4 @@ class Algorithm(ABC):
         combined = federation.topology.combine(updates, self.parts.aggregator, state.memory.get("aggregator", {}))
         if combined.notes:
             federation.record("aggregation", {"round": federation.round, **combined.notes})
-        return combined
+        return replace(combined, updates=updates)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
     from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
@@ -71,7 +72,10 @@ class Traffic:
 
 @dataclass
 class Federation:
-    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows."""
+    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
+
+    `validation` are rows of the coordinator's own, by which it may judge models; no party holds them.
+    """
 
     population: Population = field(repr=False)
     engine: Engine = field(repr=False)
@@ -79,6 +83,7 @@ class Federation:
     rules: Rules = field(default_factory=Rules)
     topology: Topology = field(default_factory=ClientServer)
     record: Callable[[str, dict[str, Any]], None] = field(default=lambda kind, facts: None, repr=False)
+    validation: Dataset | None = field(default=None, repr=False)
     clock: Clock | None = None
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
