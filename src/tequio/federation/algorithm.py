@@ -101,7 +101,9 @@ class Algorithm(ABC):
             raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
                               f"algorithm '{name_of(type(self))}' has nothing to show it",
                               remedy="choose a selector that does not, such as 'random'")
-        choice = selector.choose(self._turn(federation, state, state.memory.get("selector", {}), "select"))
+        reachable = federation.reachable()
+        turn = self._turn(federation, state, state.memory.get("selector", {}), "select")
+        choice = selector.choose(replace(turn, eligible=reachable, offline=len(turn.eligible) - len(reachable)))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
 
@@ -121,7 +123,7 @@ class Algorithm(ABC):
         return state.next(model, selector=remembered, **memory)
 
     def _turn(self, federation: Federation, state: State, memory: Payload, purpose: str) -> Turn:
-        return Turn(federation, federation.reachable(), memory, federation.rng(purpose), state.model, self.parts)
+        return Turn(federation, federation.eligible(), memory, federation.rng(purpose), state.model, self.parts)
 
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:

@@ -75,7 +75,7 @@ class Clock:
     seed: int = 0
     now: float = 0.0
     totals: Totals = field(default_factory=Totals)
-    deadline: float | None = None
+    notes: dict[str, float] = field(default_factory=dict)
     last: Arrival | None = field(default=None, repr=False)
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
 
@@ -108,11 +108,17 @@ class Clock:
     def hopeful(self, departure: Departure, present: Parties) -> Parties:
         """Those present that can still be reached when they are done training, and are done before the deadline."""
         ready = departure.distribution + departure.training
-        in_time = ready < (self.devices.deadline or np.inf)
-        stays = in_time & np.isin(departure.parties, present)
-        for place in np.flatnonzero(stays) if self.schedule is not None else ():
-            stays[place] = self.schedule(departure.parties[place:place + 1], self.now + ready[place])[0]
+        stays = np.isin(departure.parties, present) & ~self.too_slow(departure, present)
+        if self.schedule is not None:
+            for place in np.flatnonzero(stays):
+                stays[place] = self.schedule(departure.parties[place:place + 1], self.now + ready[place])[0]
         return np.sort(departure.parties[stays])
+
+    def too_slow(self, departure: Departure, present: Parties) -> NDArray[np.bool_]:
+        """Which of those present are still training, or waiting for the model, when the deadline passes."""
+        ready = departure.distribution + departure.training
+        slow: NDArray[np.bool_] = np.isin(departure.parties, present) & (ready >= (self.devices.deadline or np.inf))
+        return slow
 
     def arrive(self, departure: Departure, bytes_up: Floats, present: NDArray[np.bool_]) -> Arrival:
         """End an exchange and move the clock. `bytes_up` and `present` follow the departure's upload order."""
@@ -128,17 +134,18 @@ class Clock:
         self.last = arrival
         return arrival
 
-    def send_out(self, parties: Parties, round: int, size: float, rows: Floats) -> Floats:
-        """How long each party takes to fetch a model, train and send it back, on a link of its own; energy is counted."""
+    def send_out(self, parties: Parties, round: int, down: float, up: float, rows: Floats) -> Floats:
+        """How long each party takes to fetch a model, train and send it back, each on its own; costs are counted."""
         resources, devices = self.resources(parties, round), self.devices
-        transfer, training = resources.transfer_seconds(size), resources.training_seconds(rows)
-        seconds = transfer + training + transfer
-        works = np.isfinite(seconds)
-        watts = (devices.receive_watts + devices.send_watts) * transfer[works] + devices.compute_watts * training[works]
-        self.totals.joules += float(watts.sum())
-        self.totals.cost += float(devices.price * 2 * size * works.sum() / 1e6)
+        parts = np.stack([resources.transfer_seconds(down), resources.training_seconds(rows),
+                          resources.transfer_seconds(up)])
+        works = np.isfinite(parts.sum(axis=0))
+        watts = np.array([devices.receive_watts, devices.compute_watts, devices.send_watts])
+        self.totals.joules += float(watts @ parts[:, works].sum(axis=1))
+        self.totals.cost += float(devices.price * (down + up) * works.sum() / 1e6)
         self.totals.chosen += len(parties)
-        return seconds
+        self.totals.lost += int((~works).sum())
+        return np.asarray(parts.sum(axis=0), dtype=np.float64)
 
     def charge(self, parties: Parties, round: int, bytes_up: Floats) -> None:
         """Count something sent besides the exchange, while others train: it costs energy and money but no time."""
@@ -170,7 +177,7 @@ class Clock:
                "clock.rows_shared": totals.rows_shared, "clock.round_seconds": self.now - since,
                "clock.round_chosen": totals.chosen - earlier.chosen,
                "clock.round_updates": totals.updates - earlier.updates}
-        return row if self.deadline is None else {**row, "clock.deadline": self.deadline}
+        return row | {f"clock.{name}": value for name, value in self.notes.items()}
 
     def to_plain(self) -> Payload:
         """For a checkpoint: time, totals, and how often each party's update was used."""

@@ -222,7 +222,8 @@ class Federation:
         self.traffic.messages += 2 * len(replies) + len(replies.failures)
         self.record("exchange", {"round": self.round, "task": task.name, "asked": len(asked), "answered": len(replies),
                                  "dropped": len(replies.dropped), "failed": len(replies.failures),
-                                 **({"late": len(replies.late)} if replies.late else {}), "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
+                                 **({"late": len(replies.late)} if replies.late else {}),
+                                 "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
     def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
         for failure in replies.failures:
@@ -232,19 +233,19 @@ class Federation:
             if self.rules.on_failure == "stop":
                 raise self._error(name, task, failure)
         if len(replies) < self.rules.quorum * len(asked):
-            late = f", {len(replies.late)} were too late{self._fastest()}" if replies.late else ""
+            missing = [f"{len(replies.dropped)} dropped out", f"{len(replies.failures)} failed",
+                       *([f"{len(replies.late)} were too late{self._fastest()}"] if replies.late else [])]
             raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
-                              f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed{late}); "
-                              f"the quorum is {self.rules.quorum:.0%}",
-                              remedy="raise devices.deadline or lower rules.quorum" if late else
+                              f"{self.round} ({', '.join(missing)}); the quorum is {self.rules.quorum:.0%}",
+                              remedy="raise devices.deadline or lower rules.quorum" if replies.late else
                                      "lower rules.quorum, or find out why")
 
     def _fastest(self) -> str:
         """How the deadline of the last exchange compares with what the fastest party needed."""
         if self.clock is None or self.clock.last is None:
             return ""
-        return (f" for the {self.clock.last.seconds:.1f} s after which the exchange closed, the fastest would have "
-                f"needed {self.clock.last.ends.min():.1f} s")
+        last = self.clock.last
+        return f" (it closed after {last.seconds:.1f} s, the fastest needs {last.ends.min():.1f} s)"
 
     def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
         error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",

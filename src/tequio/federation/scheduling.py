@@ -39,6 +39,10 @@ class Candidates:
         transfer = resources.transfer_seconds(size)
         return cls(parties, resources.training_seconds(rows), transfer, transfer)
 
+    def part(self, places: NDArray[Any]) -> Candidates:
+        """Some of the candidates, in their order."""
+        return Candidates(self.parties[places], self.training[places], self.upload[places], self.download[places])
+
     def round_seconds(self, places: NDArray[np.int64]) -> Times:
         """How long a round lasts after each upload, if the candidates at these places upload in this order."""
         if not len(places):

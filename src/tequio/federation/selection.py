@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class Turn:
     """A selector's turn in a round: all that it may look at. `memory` is what it gave back the last time.
 
+    `offline` says how many more parties are eligible but cannot be reached at this moment of virtual time.
     It may ask the parties about the model (`federation.ask`), and judge models on `federation.validation`.
     """
 
@@ -35,6 +36,7 @@ class Turn:
     rng: np.random.Generator
     model: Payload = field(default_factory=dict)
     parts: Parts | None = None
+    offline: int = 0
 
     @property
     def learner(self) -> Learner:
@@ -111,9 +113,10 @@ class RandomParties:
         """Draw the cohort; the cost depends on the cohort, not on the population."""
         eligible = turn.eligible
         wanted = self.count or max(1, round(self.fraction * len(eligible)))
-        if wanted > len(eligible):
-            raise ConfigError(f"the selector wants {wanted} parties a round but only {len(eligible)} are eligible",
-                              remedy="lower selector.count, or loosen the eligibility rules")
+        if wanted > len(eligible) + turn.offline:
+            raise ConfigError(f"the selector wants {wanted} parties a round but only {len(eligible) + turn.offline} "
+                              "are eligible", remedy="lower selector.count, or loosen the eligibility rules")
+        wanted = min(wanted, len(eligible))
         return Choice(eligible[np.sort(turn.rng.choice(len(eligible), size=wanted, replace=False, shuffle=False))])
 
 

@@ -44,8 +44,7 @@ class TimedAsk:
         # A party that could not be in time would have sent as much as the others.
         usual = float(np.median(list(size.values()))) if size else self.departure.bytes_down
         bytes_up = np.array([size.get(int(party), usual) for party in parties], dtype=np.float64)
-        ready = self.departure.distribution + self.departure.training
-        late = np.isin(parties, self.present) & (ready >= (self.clock.devices.deadline or np.inf))
+        late = self.clock.too_slow(self.departure, self.present)
         arrival = self.clock.arrive(self.departure, bytes_up, np.isin(parties, list(size)) | late)
         in_time = set(arrival.parties[arrival.answered].tolist())
         missed = np.sort(arrival.parties[arrival.late])
