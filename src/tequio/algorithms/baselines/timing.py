@@ -11,7 +11,9 @@ from annotated_types import Ge
 from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
 from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
+from tequio.federation.selection import Observing
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -49,9 +51,24 @@ class TimingOnly(Algorithm):
     def round(self, federation: Federation, state: State) -> State:
         """Choose parties and let the time of their exchange pass."""
         chosen = self.select(federation, state)
-        size = float(payloads.size({"model": state.model}))
-        _pass_time(federation, chosen.parties, size, self)
-        return self.conclude(federation, state, chosen, Replies(()))
+        answered = self._pass_time(federation, chosen.parties, float(payloads.size({"model": state.model})))
+        # Millions of empty replies would cost more than the time they stand for.
+        watched = answered if isinstance(self.parts.selector, Observing) else answered[:0]
+        return self.conclude(federation, state, chosen, Replies(tuple(Reply(int(party), {}) for party in watched)))
+
+    def _pass_time(self, federation: Federation, parties: NDArray[np.int64], size: float) -> NDArray[np.int64]:
+        """What `federation.ask` does to the clock, without asking; who would have answered in time."""
+        clock = federation.clock
+        if clock is None or not len(parties):
+            return parties
+        present = federation.present(np.sort(parties))
+        departure = clock.depart(parties, federation.round, size, clock.rows(parties, self.parts.local))
+        answering = np.isin(departure.parties, clock.hopeful(departure, present)) | clock.too_slow(departure, present)
+        arrival = clock.arrive(departure, np.full(len(parties), size), answering)
+        answered = np.sort(arrival.parties[arrival.answered])
+        federation.traffic.bytes_down += int(size) * len(parties)
+        federation.traffic.bytes_up += int(size) * len(answered)
+        return answered
 
     def result(self, state: State) -> Payload:
         """Nothing was learnt."""
@@ -64,16 +81,3 @@ class TimingOnly(Algorithm):
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """There is nothing to score."""
         return None
-
-
-def _pass_time(federation: Federation, parties: NDArray[np.int64], size: float, algorithm: Algorithm) -> None:
-    """What `federation.ask` does to the clock, without asking."""
-    clock = federation.clock
-    if clock is None or not len(parties):
-        return
-    present = federation.present(np.sort(parties))
-    departure = clock.depart(parties, federation.round, size, clock.rows(parties, algorithm.parts.local))
-    answering = np.isin(departure.parties, clock.hopeful(departure, present)) | clock.too_slow(departure, present)
-    arrival = clock.arrive(departure, np.full(len(parties), size), answering)
-    federation.traffic.bytes_down += int(size) * len(parties)
-    federation.traffic.bytes_up += int(size) * int(arrival.answered.sum())
