@@ -217,8 +217,8 @@ class Clock:
         trained = np.clip(close - departure.distribution, 0.0, departure.training)
         # Who vanishes does so somewhere in the middle of its training; on average that is half-way.
         trained = np.where(present, trained, trained / 2)
-        begun = np.where(np.isfinite(arrival.ends), arrival.ends - upload, np.inf)
-        sent = np.where(present, np.clip(close - begun, 0.0, np.where(np.isfinite(upload), upload, 0.0)), 0.0)
+        sending = np.where(np.isfinite(upload), upload, 0.0)
+        sent = np.where(present, np.clip(close - (arrival.ends - sending), 0.0, sending), 0.0)
         totals.joules += float((watts.receive_watts * listened + watts.compute_watts * trained
                                 + watts.send_watts * sent).sum())
         sent_bytes = float(bytes_up[arrival.answered].sum())
