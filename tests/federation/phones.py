@@ -36,10 +36,10 @@ class Given(Mobile):
 
 def phones(sending: list[float], training: list[float], *, rules: Rules | None = None, schedule: Any = None,
            labels: list[list[int]] | None = None, overrides: Mapping[int, Mapping[str, Any]] | None = None,
-           record: Any = None, seed: int = 0, **devices: Any) -> Federation:
+           record: Any = None, target: Target | None = None, seed: int = 0, **devices: Any) -> Federation:
     """Party i sends `sending[i]` bytes a second and trains `training[i]` rows a second; it has 10 rows, or its labels."""
     held = labels or [[0, 1] * 5 for _ in sending]
-    schema = Schema.of_numbers(["x"], Target("classes", tuple("ab" if labels is None else "abcdefghij")))
+    schema = Schema.of_numbers(["x"], target or Target("classes", tuple("ab" if labels is None else "abcdefghij")))
     dataset = Dataset.of(schema, np.arange(sum(map(len, held)), dtype=float)[:, None], np.concatenate(held))
     ends = np.cumsum([0, *map(len, held)])
     partition = Partition(np.arange(len(dataset)), ends.astype(np.int64))

@@ -87,7 +87,7 @@ def gathered_rows(federation: Federation, offers: Payload) -> Dataset | None:
     places = np.searchsorted(offers["parties"], givers)
     replies = federation.off_the_clock().ask(givers, hand_over_rows, each={
         int(party): {"wanted": wanted[place]} for party, place in zip(givers, places, strict=True)})
-    if not replies:
+    if not sum(len(payload["target"]) for payload in replies.payloads):
         return None
     rows = Dataset.of(federation.schema, np.concatenate([payload["features"] for payload in replies.payloads]),
                       np.concatenate([payload["target"] for payload in replies.payloads]), name="rows handed over")
