@@ -88,6 +88,8 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
+    if config.contribution:
+        filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
@@ -112,6 +114,10 @@ def config_hash(config: Config) -> str:
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     if config.adoption == Adoption():
         del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
+    if not config.contribution:
+        del plain["contribution"]
+    if not config.data.validation:
+        del plain["data"]["validation"]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -160,6 +160,7 @@ class Config(Table):
         selector: which parties take part in a round
         aggregator: how updates become one
         topology: who talks to whom
+        contribution: how what a round gained is divided among its parties (none: it is not)
         stages: what is done to updates on their way, in this order
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
@@ -178,6 +179,7 @@ class Config(Table):
     selector: Component = Field(default_factory=dict)
     aggregator: Component = Field(default_factory=dict)
     topology: Component = Field(default_factory=dict)
+    contribution: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
