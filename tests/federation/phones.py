@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +17,9 @@ from tequio.federation.devices import Mobile, Resources
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
 from tequio.federation.task import task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BYTES = 1000
 """What the task `send` sends, give or take the frame of a payload."""
@@ -37,7 +39,7 @@ class Given(Mobile):
 def phones(sending: list[float], training: list[float], *, rules: Rules | None = None, schedule: Any = None,
            labels: list[list[int]] | None = None, overrides: Mapping[int, Mapping[str, Any]] | None = None,
            record: Any = None, target: Target | None = None, seed: int = 0, **devices: Any) -> Federation:
-    """Party i sends `sending[i]` bytes a second and trains `training[i]` rows a second; it has 10 rows, or its labels."""
+    """Party i sends `sending[i]` bytes and trains `training[i]` rows a second; it has 10 rows, or its labels."""
     held = labels or [[0, 1] * 5 for _ in sending]
     schema = Schema.of_numbers(["x"], target or Target("classes", tuple("ab" if labels is None else "abcdefghij")))
     dataset = Dataset.of(schema, np.arange(sum(map(len, held)), dtype=float)[:, None], np.concatenate(held))

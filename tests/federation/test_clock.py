@@ -21,7 +21,7 @@ def test_the_payload_is_what_the_hand_worked_numbers_say() -> None:
 
 
 def test_a_round_by_hand() -> None:
-    # 1,000 bytes at 500, 1,000 and 250 a second: the multicast takes 4 s. 10 rows at 10, 1 and 5 a second: 1, 10 and 2 s.
+    # 1,000 bytes at 500, 1,000 and 250 a second: the multicast takes 4 s. 10 rows at 10, 1 and 5 a second: 1, 10, 2 s.
     # Uploads in the chosen order 2, 0, 1: ready at 2, done at 6; then until 8; then until 10 + 1 = 11. Altogether 15.
     federation = phones([500, 1000, 250], [10, 1, 5])
     replies = federation.ask([2, 0, 1], send, MODEL)
@@ -120,7 +120,7 @@ def test_time_passes_until_somebody_can_be_reached() -> None:
     assert federation.reachable().tolist() == [1]
     assert (federation.clock.now, federation.clock.totals.waited) == (240.0, 240.0)
     never = phones([1000], [10], schedule=lambda parties, seconds: np.zeros(len(parties), dtype=bool))
-    with pytest.raises(QuorumError, match="none of 1 eligible parties can be reached, nor was any in the 14 virtual days"):
+    with pytest.raises(QuorumError, match="none of 1 eligible parties can be reached, nor was any in the 14 virtual"):
         never.reachable()
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of rounds: hand-worked schedules for FedCS and HybridFL, and equality with a step-by-step simulation."""
+"""The arithmetic of rounds: hand-worked schedules, and equality with a step-by-step simulation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_fedcs_by_hand() -> None:
 
 
 def test_the_sum_of_the_published_runs_by_hand() -> None:
-    # One sum of everything: b 7 (elapsed 7); c adds 3 (10); a: 0 + max(0, 10 - 10) + 2 = 2 (12); d: 4 + 3 + 6 = 13 (25).
+    # One sum of everything: b 7 (elapsed 7); c adds 3 (10); a: 0 + max(0, 10 - 10) + 2 (12); d: 4 + 3 + 6 = 13 (25).
     # The plan says 25, the round really lasts 27: training is not hidden behind the distribution.
     assert fitting(HAND_WORKED, 26.0, legacy=True).tolist() == [1, 2, 0, 3]
     assert fitting(HAND_WORKED, 26.0).tolist() == [1, 2, 0]

@@ -41,7 +41,7 @@ _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
 
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
-                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0, "data.validation": 0.0}
+                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0, "data.validation": 0.0, "contribution": {}}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -94,6 +94,8 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
+    if config.contribution:
+        filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))

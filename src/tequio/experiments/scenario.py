@@ -68,6 +68,7 @@ def make_algorithm(config: Config) -> Algorithm:
     parts = Parts(learner=build_named("learner", config.learner), local=build_named("training", config.local),
                   selector=build_named("selector", config.selector),
                   aggregator=build_named("aggregator", config.aggregator),
+                  contribution=build_named("contribution", config.contribution) if config.contribution else None,
                   stages=tuple(build_named("stage", stage) for stage in config.stages))
     algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
     return algorithm

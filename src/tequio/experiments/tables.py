@@ -162,6 +162,7 @@ class Config(Table):
         selector: which parties take part in a round
         aggregator: how updates become one
         topology: who talks to whom
+        contribution: how what a round gained is divided among its parties (none: it is not)
         stages: what is done to updates on their way, in this order
         devices: how fast parties compute and send, which starts a virtual clock
         availability: when parties can be reached on the virtual clock
@@ -182,6 +183,7 @@ class Config(Table):
     selector: Component = Field(default_factory=dict)
     aggregator: Component = Field(default_factory=dict)
     topology: Component = Field(default_factory=dict)
+    contribution: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)

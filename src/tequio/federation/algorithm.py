@@ -12,6 +12,7 @@ from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
 from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
 from tequio.learners.learner import Learner, LocalTraining
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.federation.contribution.game import Contribution
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
@@ -51,6 +53,7 @@ class Parts:
     selector: Selector = field(default_factory=AllParties)
     aggregator: Aggregator = field(default_factory=Mean)
     stages: tuple[Stage, ...] = ()
+    contribution: Contribution | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,27 +100,35 @@ class Algorithm(ABC):
         themselves, and selectors that would learn from replies are refused.
         """
         selector = self.parts.selector
-        if not observed and isinstance(selector, Observing):
-            raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
-                              f"algorithm '{name_of(type(self))}' has nothing to show it",
-                              remedy="choose a selector that does not, such as 'random'")
-        reachable = federation.reachable()
+        if not observed:
+            self._refuse_observers()
         turn = self._turn(federation, state, state.memory.get("selector", {}), "select")
-        choice = selector.choose(replace(turn, eligible=reachable, offline=len(turn.eligible) - len(reachable)))
+        choice = selector.choose(replace(turn, eligible=federation.reachable()))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
 
+    def _refuse_observers(self) -> None:
+        selector, name = self.parts.selector, name_of(type(self))
+        if isinstance(selector, Observing):
+            raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
+                              f"algorithm '{name}' has nothing to show it",
+                              remedy="choose a selector that does not, such as 'random'")
+        if self.parts.contribution is not None:
+            raise ConfigError(f"contributions are those of updates to a common model, and the algorithm '{name}' has "
+                              "none", remedy="use an algorithm that averages updates, such as 'fedavg'")
+
     def conclude(self, federation: Federation, state: State, chosen: Choice, replies: Replies,
                  model: Payload | None = None, combined: Combined | None = None, **memory: Any) -> State:
-        """The state after a round, once the selector has seen what came of its choice.
+        """The state after a round, once the selector has seen what came of its choice and contributions are scored.
 
         Without a model the old one stays. The aggregator's memory is kept; `memory` is what else to remember.
         """
+        outcome = Consequence(replies, state.model if model is None else model, combined)
+        remembered = chosen.memory
         if isinstance(self.parts.selector, Observing):
-            outcome = Consequence(replies, state.model if model is None else model, combined)
             remembered = self.parts.selector.observe(self._turn(federation, state, chosen.memory, "observe"), outcome)
-        else:
-            remembered = chosen.memory
+        if self.parts.contribution is not None:
+            score_round(self._turn(federation, state, {}, "contribution"), outcome, self.parts.contribution)
         if combined is not None:
             memory["aggregator"] = combined.memory
         return state.next(model, selector=remembered, **memory)

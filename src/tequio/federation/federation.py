@@ -89,6 +89,7 @@ class Federation:
     traffic: Traffic = field(default_factory=Traffic)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
+    _groups: tuple[list[str], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self.population)
@@ -102,6 +103,16 @@ class Federation:
     def sizes(self) -> NDArray[np.int64]:
         """How many rows each party holds."""
         return self.population.sizes
+
+    @property
+    def group_names(self) -> list[str]:
+        """The categories that the partition puts parties in; one without a name where it has none."""
+        return self._grouping()[0]
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """For each party the place of its category in `group_names`."""
+        return self._grouping()[1]
 
     def name(self, party: int) -> str:
         """What a party is called."""
@@ -134,6 +145,16 @@ class Federation:
     def off_the_clock(self) -> Federation:
         """The same federation for asks that take no virtual time and that nobody misses (requests, evaluations)."""
         return replace(self, clock=None, rules=replace(self.rules, dropout=0.0))
+
+    def _grouping(self) -> tuple[list[str], NDArray[np.int64]]:
+        if self._groups is None:
+            categories = self.population.partition.categories
+            if categories is None:
+                self._groups = [""], np.zeros(len(self), dtype=np.int64)
+            else:
+                names, codes = np.unique(np.array(categories), return_inverse=True)
+                self._groups = names.tolist(), codes.astype(np.int64)
+        return self._groups
 
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
         """The coordinator's random stream for a purpose in this round."""

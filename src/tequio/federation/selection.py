@@ -9,6 +9,7 @@ import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError, QuorumError
+from tequio.federation.selectors.drawing import cohort_size
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Turn:
     """A selector's turn in a round: all that it may look at. `memory` is what it gave back the last time.
 
-    `offline` says how many more parties are eligible but cannot be reached at this moment of virtual time.
+    `eligible` are those that can be reached at this moment, of those that are eligible at all (`federation.eligible()`).
     It may ask the parties about the model (`federation.ask`), and judge models on `federation.validation`.
     """
 
@@ -36,7 +37,6 @@ class Turn:
     rng: np.random.Generator
     model: Payload = field(default_factory=dict)
     parts: Parts | None = None
-    offline: int = 0
 
     @property
     def learner(self) -> Learner:
@@ -112,11 +112,7 @@ class RandomParties:
     def choose(self, turn: Turn) -> Choice:
         """Draw the cohort; the cost depends on the cohort, not on the population."""
         eligible = turn.eligible
-        wanted = self.count or max(1, round(self.fraction * len(eligible)))
-        if wanted > len(eligible) + turn.offline:
-            raise ConfigError(f"the selector wants {wanted} parties a round but only {len(eligible) + turn.offline} "
-                              "are eligible", remedy="lower selector.count, or loosen the eligibility rules")
-        wanted = min(wanted, len(eligible))
+        wanted = cohort_size(turn, self.count, self.fraction)
         return Choice(eligible[np.sort(turn.rng.choice(len(eligible), size=wanted, replace=False, shuffle=False))])
 
 

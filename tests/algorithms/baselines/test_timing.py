@@ -29,7 +29,7 @@ MNIST, CIFAR = (60, 101_770), (50, 1_342_122)
 
 
 def played(rows: int, parameters: int, selector: str, seed: int, **given: Any) -> dict[str, float]:
-    """A run of the thesis' second experiment without learning: 1,000 parties, 100 candidates, 24,000 virtual seconds."""
+    """The thesis' second experiment without learning: 1,000 parties, 100 candidates, 24,000 virtual seconds."""
     schema = Schema.of_numbers(["x"], Target("classes", tuple("0123456789")))
     labels = np.repeat(np.arange(10), rows * PARTIES // 10)
     dataset = Dataset.of(schema, np.zeros((len(labels), 1)), labels)

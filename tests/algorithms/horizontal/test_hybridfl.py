@@ -28,7 +28,7 @@ class Offering:
 
 
 def test_rows_are_taken_class_by_class_from_the_fastest_that_has_one() -> None:
-    # 1,000 bytes a row: 1 s from party 0, 2 s from party 1. In turn: a of 0, b of 1 (0 has none), a of 0, b of 1, a of 1.
+    # 1,000 bytes a row: 1 s from party 0, 2 s from 1. In turn: a of 0, b of 1 (0 has none), a of 0, b of 1, a of 1.
     classes, throughput = np.array([[2, 0], [5, 2]]), np.array([8000.0, 4000.0])
     size = np.array([1000, 1000])
     for window, expected in ((0.5, [[0, 0], [0, 0]]), (1.0, [[1, 0], [0, 0]]), (5.9, [[2, 0], [0, 1]]),
@@ -63,10 +63,11 @@ def labelled(values: list[float]) -> Any:
     return np.ones(len(values)), np.array(values)
 
 
-@pytest.mark.parametrize(("weights", "expected"), [("uniform", (1.0 + 2.0 + 0.0) / 3), ("size", (1.0 + 2.0 * 3 + 0.0) / 6)])
+@pytest.mark.parametrize(("weights", "expected"), [("uniform", (1.0 + 2.0 + 0.0) / 3),
+                                                   ("size", (1.0 + 2.0 * 3 + 0.0) / 6)])
 def test_the_coordinator_is_one_more_participant(weights: Any, expected: float) -> None:
-    # From 0 with rate 0.5: party 0 (target 2) goes to 1, party 1 (three rows of 4) to 2, the coordinator stays at 0 with
-    # the two rows of party 2, whose target is 0.
+    # From 0 with rate 0.5: party 0 (target 2) goes to 1, party 1 (three rows of 4) to 2, the coordinator stays at 0
+    # with the two rows of party 2, whose target is 0.
     rows = [labelled([2.0]), labelled([4.0] * 3), labelled([0.0, 0.0])]
     federation = on_the_clock(rows, overrides={2: {"share_rows": True}})
     told: list[Any] = []

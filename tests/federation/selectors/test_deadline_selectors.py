@@ -1,4 +1,4 @@
-"""Selectors on the clock: FedCS, HybridFL and Dyn-HybridFL by hand, what nobody fits into, and the deadline that adapts."""
+"""Selectors on the clock: FedCS, HybridFL and Dyn-HybridFL by hand, empty choices, and the deadline that adapts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def everyone(**given: Any) -> Any:
 
 
 def test_fedcs_by_hand() -> None:
-    # Increments of the first: 0: 2 + 10 + 2 = 14; 1: 3 + 2 + 3 = 8; 2: 3 + 4 + 3 = 10; 3: 27. Party 1: elapsed 5, T_d 3.
+    # First increments: 0: 2 + 10 + 2 = 14; 1: 3 + 2 + 3 = 8; 2: 3 + 4 + 3 = 10; 3: 27. Party 1: elapsed 5, T_d 3.
     # Then 0: 0 + 5 + 2 = 7; 2: 0 + 0 + 3 = 3; 3: 3 + 10 + 6 = 19. Party 2: elapsed 8.
     # Then 0: 0 + 2 + 2 = 4: elapsed 12, the round ends at 15. Then 3: 6 + 15 + 6 = 27.
     assert choose(everyone(), "fedcs", deadline=20.0).parties.tolist() == [1, 2, 0]
@@ -70,9 +70,10 @@ def test_hybridfl_knows_who_offers_rows_and_how_long_there_is_time_for_it() -> N
     assert offers["row_bytes"].tolist() == [8 + 8]
 
 
-@pytest.mark.parametrize(("direction", "expected"), [("follow", [180.0, 90.0, 225.0]), ("inverse", [180.0, 360.0, 144.0])])
+@pytest.mark.parametrize(("direction", "expected"), [("follow", [180.0, 90.0, 225.0]),
+                                                     ("inverse", [180.0, 360.0, 144.0])])
 def test_dyn_hybridfl_by_hand(direction: Any, expected: list[float]) -> None:
-    # Mean training plus mean upload times of 40, 20 and 50 s: 180 x 20/40 = 90, 90 x 50/20 = 225, or the other way round.
+    # Mean training plus mean upload times of 40, 20 and 50 s: 180 x 20/40 = 90, 90 x 50/20 = 225, or the inverse.
     selector, rule, deadlines = DynHybridSelector(direction=direction), {}, []
     for pace in (40.0, 20.0, 50.0):
         rule = selector.moved(rule, pace)
@@ -114,7 +115,7 @@ def test_nobody_fits_and_after_a_while_that_is_an_error() -> None:
         memory = choice.memory
         assert not len(choice.parties)
     assert "the fastest of 4 candidates needs 8.0 s and the deadline is 5.0 s" in told[0]
-    with pytest.raises(QuorumError, match="chose nobody in 20 rounds in a row.*raise selector.deadline"):
+    with pytest.raises(QuorumError, match=r"chose nobody in 20 rounds in a row.*raise selector.deadline"):
         choose(federation, "fedcs", memory, deadline=5.0)
     assert choose(federation, "fedcs", memory, deadline=9.0).memory["empty"] == 0
 
@@ -136,7 +137,7 @@ def test_without_a_clock_they_say_what_is_missing(name: str) -> None:
 def test_a_candidate_that_fails_to_report_is_left_out_or_stops_the_run() -> None:
     lenient = everyone(target=Target("number"), rules=Rules(on_failure="continue", quorum=0.0))
     assert not len(choose(lenient, "hybridfl", deadline=1e6).parties)
-    with pytest.raises(PartyError, match="the target is not one class a row.*such as 'fedcs'"):
+    with pytest.raises(PartyError, match=r"the target is not one class a row.*such as 'fedcs'"):
         choose(everyone(target=Target("number")), "hybridfl", deadline=1e6)
 
 

@@ -24,13 +24,14 @@ def observed(selector: Oort, federation: Any, memory: dict[str, Any], losses: di
     answers = tuple(Reply(party, {"loss": loss, "rows": 10}) for party, loss in losses.items())
     parties = np.array(list(losses), dtype=np.int64)
     ends = np.array([(seconds or {}).get(int(party), 1.0) for party in parties])
-    federation.clock.last = Arrival(parties, np.ones(len(parties), dtype=bool), np.zeros(len(parties), dtype=bool), ends,
-                                    float(ends.max()))
+    everyone = np.ones(len(parties), dtype=bool)
+    federation.clock.last = Arrival(parties, everyone, ~everyone, ends, float(ends.max()))
     return selector.observe(turn(federation, memory), Consequence(Replies(answers), {}))
 
 
 def test_utility_by_hand() -> None:
-    known = {"utility": np.array([10.0, 30.0, 50.0]), "seconds": np.array([1.0, 1.0, 4.0]), "round": np.array([9, 9, 4])}
+    known = {"utility": np.array([10.0, 30.0, 50.0]), "seconds": np.array([1.0, 1.0, 4.0]),
+             "round": np.array([9, 9, 4])}
     # The 0.95 quantile of (10, 30, 50) is 48, so they scale to 0, 20/38 and 1. In round 10 the bonus is
     # sqrt(0.1 ln 10 / 9) and sqrt(0.1 ln 10 / 4). The preferred time (30th percentile) is 1 s, so the third is worth
     # (1/4)^2 of that.

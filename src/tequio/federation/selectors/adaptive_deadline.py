@@ -16,7 +16,8 @@ import numpy as np
 from annotated_types import Gt, Interval
 
 from tequio.federation.scheduling import fitting
-from tequio.federation.selectors.candidates import Count, Fraction, chosen, clock_of, draw, expected
+from tequio.federation.selectors.candidates import chosen, clock_of, draw, expected
+from tequio.federation.selectors.drawing import Count, Fraction
 from tequio.registry import register
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from tequio.federation.replies import Replies
     from tequio.federation.selection import Turn
 
-Count = Annotated[int, Ge(0)]
-Fraction = Annotated[float, Interval(gt=0, le=1)]
-
 MOST_EMPTY_ROUNDS = 20
 
 
@@ -41,7 +37,7 @@ def clock_of(turn: Turn, selector: str) -> Clock:
 
 def draw(turn: Turn, count: int, fraction: float) -> NDArray[np.int64]:
     """Some eligible parties at random, in random order: a number of them, or a fraction, rounded up."""
-    wanted = count or ceil(fraction * (len(turn.eligible) + turn.offline))
+    wanted = count or ceil(fraction * (len(turn.federation.eligible())))
     return turn.rng.choice(turn.eligible, size=min(wanted, len(turn.eligible)), replace=False)
 
 

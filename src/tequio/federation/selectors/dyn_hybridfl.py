@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Interval
 
-from tequio.federation.selectors.candidates import Count, Fraction, clock_of, draw, expected
+from tequio.federation.selectors.candidates import clock_of, draw, expected
+from tequio.federation.selectors.drawing import Count, Fraction
 from tequio.federation.selectors.hybridfl import hybrid_choice
 from tequio.registry import register
 

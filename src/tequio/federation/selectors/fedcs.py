@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Gt
 
 from tequio.federation.scheduling import fitting
-from tequio.federation.selectors.candidates import Count, Fraction, chosen, clock_of, draw, expected
+from tequio.federation.selectors.candidates import chosen, clock_of, draw, expected
+from tequio.federation.selectors.drawing import Count, Fraction
 from tequio.registry import register
 
 if TYPE_CHECKING:

@@ -14,15 +14,8 @@ import numpy as np
 from annotated_types import Gt
 
 from tequio.federation.scheduling import fitting, imbalance
-from tequio.federation.selectors.candidates import (
-    Count,
-    Fraction,
-    ask_classes,
-    chosen,
-    clock_of,
-    draw,
-    expected,
-)
+from tequio.federation.selectors.candidates import ask_classes, chosen, clock_of, draw, expected
+from tequio.federation.selectors.drawing import Count, Fraction
 from tequio.registry import register
 
 if TYPE_CHECKING:

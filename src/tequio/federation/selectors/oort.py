@@ -14,9 +14,10 @@ from math import ceil, log
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Interval
+from annotated_types import Ge
 
 from tequio.federation.selection import Choice
+from tequio.federation.selectors.drawing import Count, Fraction, Share
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from tequio.federation.payload import Payload
     from tequio.federation.selection import Consequence, Turn
-
-Share = Annotated[float, Interval(ge=0, le=1)]
 
 _COLUMNS = {"parties": np.int64, "utility": np.float64, "seconds": np.float64, "round": np.int64, "times": np.int64}
 _CLIP, _CONFIDENCE, _FIRST_PERCENTILE, _MORE_TIME = 0.95, 0.95, 30.0, 10.0
@@ -47,18 +46,18 @@ class Oort:
         most: a party is not chosen for its utility after so many rounds (0: no bound)
     """
 
-    count: Annotated[int, Ge(0)] = 0
-    fraction: Annotated[float, Interval(gt=0, le=1)] = 0.1
+    count: Count = 0
+    fraction: Fraction = 0.1
     explore: Share = 0.9
     explore_decay: Share = 0.98
     explore_least: Share = 0.2
     penalty: Annotated[float, Ge(0)] = 2.0
     window: Annotated[int, Ge(1)] = 20
-    most: Annotated[int, Ge(0)] = 0
+    most: Count = 0
 
     def choose(self, turn: Turn) -> Choice:
         """Some of the best known parties, and some that are new."""
-        wanted = min(self.count or ceil(self.fraction * (len(turn.eligible) + turn.offline)), len(turn.eligible))
+        wanted = min(self.count or ceil(self.fraction * (len(turn.federation.eligible()))), len(turn.eligible))
         known = _known(turn.memory)
         is_new = np.ones(len(turn.eligible), dtype=bool)
         is_new[_places(turn.eligible, known["parties"])] = False

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tequio.federation.selection import Choice
-from tequio.federation.selectors.candidates import Count, Fraction, clock_of, draw, expected
+from tequio.federation.selectors.candidates import clock_of, draw, expected
+from tequio.federation.selectors.drawing import Count, Fraction
 from tequio.registry import register
 
 if TYPE_CHECKING:
