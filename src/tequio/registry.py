@@ -36,6 +36,7 @@ KINDS = {
     "availability": "when a party can be reached on the virtual clock",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
+    "filter": "which parties' trees are good enough to be fused",
 }
 
 _COMPONENT_PACKAGES = ("data", "learners", "federation", "engines", "algorithms", "privacy", "attacks")

@@ -41,7 +41,8 @@ _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
 
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
-                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0, "data.validation": 0.0, "contribution": {}}
+                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
+                               "data.validation": 0.0, "contribution": {}}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:

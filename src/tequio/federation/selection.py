@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Turn:
     """A selector's turn in a round: all that it may look at. `memory` is what it gave back the last time.
 
-    `eligible` are those that can be reached at this moment, of those that are eligible at all (`federation.eligible()`).
+    `eligible` are those that can be reached at this moment; `federation.eligible()` are all that ever may be chosen.
     It may ask the parties about the model (`federation.ask`), and judge models on `federation.validation`.
     """
 
