@@ -57,6 +57,11 @@ class Result:
         return read_csv(self.folder / store.PARTIES)
 
     @cached_property
+    def participation(self) -> Table:
+        """One row a party that was chosen at least once: how often, and the sum of its contributions if scored."""
+        return read_csv(self.folder / store.PARTICIPATION)
+
+    @cached_property
     def config(self) -> Config:
         """The complete config."""
         return load_config(self.folder / store.CONFIG)

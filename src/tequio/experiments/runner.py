@@ -15,6 +15,7 @@ from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.participation import participation, participation_table, selection_metrics
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
 from tequio.experiments.results import Result
 from tequio.experiments.scenario import Scenario, make_engine, make_scenario
@@ -179,6 +180,10 @@ class Run:
         summary["metrics"] |= final.metrics
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)
+        took_part = participation(self._folder, len(self._federation))
+        summary["metrics"] |= selection_metrics(self._federation, took_part)
+        table = participation_table(self._federation, took_part)
+        store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
 
     def _summary(self) -> dict[str, Any]:

@@ -77,7 +77,10 @@ def check_rules(config: Config) -> None:
         higher_is_better(stop.metric)
     if stop.target is None and not stop.patience:
         return
-    if not config.data.split.validation or "parties" not in config.evaluation.at:
+    at_parties = config.data.split.validation and "parties" in config.evaluation.at
+    at_coordinator = (config.data.validation and not config.data.split.validation
+                      and "coordinator" in config.evaluation.at)
+    if not at_parties and not at_coordinator:
         raise ConfigError("[stop] target and patience look at the parties' validation rows, and there are none",
                           remedy="set data.split.validation = 0.1 and evaluation.at = ['parties']")
 

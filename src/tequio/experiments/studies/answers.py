@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.studies.comparisons import COMPARISONS
+from tequio.experiments.studies.curves import curve_metric
 from tequio.learners.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ def higher_is_better(metric: str) -> bool:
     """Whether more of a study's metric is better: of `test.accuracy` it is, of `seconds` and `train.loss` it is not."""
     if metric in COMPARISONS:
         return COMPARISONS[metric].higher_is_better
+    curve = curve_metric(metric)
+    if curve is not None:
+        own = curve.reading.higher_is_better
+        return higher_is_better(curve.metric) if own is None else own
     return any(METRICS[part].higher_is_better for part in metric.split(".") if part in METRICS)
 
 
@@ -101,6 +106,9 @@ def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
     if cell.metric in COMPARISONS:
         return COMPARISONS[cell.metric].measure(*results)
+    curve = curve_metric(cell.metric)
+    if curve is not None:
+        return curve.of(results[0])
     summary = results[0].summary
     value = {**summary, **summary["metrics"]}.get(cell.metric)
     if not isinstance(value, int | float):
