@@ -92,6 +92,11 @@ def in_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _virtual_time(summary: dict[str, Any]) -> str:
+    seconds = summary["metrics"].get("clock.seconds")
+    return "" if seconds is None else in_time(seconds)
+
+
 def _metric(name: str, summary: dict[str, Any]) -> str:
     return shown(summary["metrics"].get(name), 3)
 
@@ -103,6 +108,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
     "\ntime": lambda summary, metric: in_time(summary["seconds"]),
+    "virtual\ntime": lambda summary, metric: _virtual_time(summary),
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
 }

@@ -6,13 +6,15 @@ The verdict on a cell follows from the mean of its metric over the seeds that ar
 - `no published number`: the source gives none;
 - `not comparable`: the number comes from other data than the published one (the quick form, or a cell that says so);
 - `reached`: the mean is at least the published value minus the tolerance (for losses, distances and times: at most the
-  published value plus the tolerance);
-- `below`: none of these: ours is worse by more than the tolerance.
+  published value plus the tolerance; for cells of `both_sides`: no further from it than the tolerance);
+- `differs`: a cell of `both_sides` is further from the published value than the tolerance;
+- `below`: none of these: ours is worse by more than the tolerance, or a seed never reached the target.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,12 +31,15 @@ if TYPE_CHECKING:
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
 
-Verdict = Literal["reached", "below", "no published number", "not comparable", "not run"]
+Verdict = Literal["reached", "below", "differs", "no published number", "not comparable", "not run"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none."""
+    """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none.
+
+    `never` counts seeds that did not reach the target of the cell's metric; mean and spread are those of the others.
+    """
 
     cell: str
     published: float | None
@@ -48,6 +53,7 @@ class Row:
     runs: tuple[str, ...]
     note: str
     problem: str
+    never: int = 0
 
 
 def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) -> list[Row]:
@@ -73,8 +79,11 @@ def judge(cell: Cell, mean: float | None, *, comparable: bool = True) -> Verdict
     if not (comparable and cell.comparable):
         return "not comparable"
     shortfall = cell.published - mean if higher_is_better(cell.metric) else mean - cell.published
+    shortfall = abs(shortfall) if cell.both_sides else shortfall
     # A mean of exactly the border counts as reached, although 0.99 - 0.005 is not 0.985 in binary.
-    return "reached" if shortfall <= cell.tolerance + 1e-12 else "below"
+    if shortfall <= cell.tolerance + 1e-12:
+        return "reached"
+    return "differs" if cell.both_sides else "below"
 
 
 def higher_is_better(metric: str) -> bool:
@@ -92,14 +101,16 @@ def _row(plan: Plan, cell: Cell, store: Store, problems: Mapping[str, str]) -> R
     found = [[store.finished(planned) for planned in runs] for runs in plan.of_cell(cell)]
     whole = [[result for result in results if result is not None] for results in found if None not in results]
     values = [_value(cell, results) for results in whole]
-    mean = fmean(values) if values else None
+    reaching = [value for value in values if isfinite(value)]
+    mean = fmean(reaching) if reaching else None
+    judged = mean if len(reaching) == len(values) else inf
     first = [results[0] for results in whole]
     reasons = [problems[planned.hash] for runs in plan.of_cell(cell) for planned in runs if planned.hash in problems]
-    return Row(cell.name, cell.published, mean, stdev(values) if len(values) > 1 else None, len(values),
-               judge(cell, mean, comparable=not plan.quick), cell.metric, cell.tolerance,
+    return Row(cell.name, cell.published, mean, stdev(reaching) if len(reaching) > 1 else None, len(values),
+               judge(cell, judged, comparable=not plan.quick), cell.metric, cell.tolerance,
                fmean(result.summary["seconds"] for result in first) if first else None,
                tuple(str(result.folder) for results in whole for result in results), cell.note,
-               reasons[0] if reasons else "")
+               reasons[0] if reasons else "", len(values) - len(reaching))
 
 
 def _value(cell: Cell, results: list[Result]) -> float:
