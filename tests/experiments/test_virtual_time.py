@@ -57,8 +57,8 @@ def test_the_budget_ends_the_run_after_the_round_that_passes_it():
     {"selector": {"name": "dyn-hybridfl", "fraction": 0.5, "deadline": 15.0}, "algorithm": "hybridfl",
      "devices": {**PHONES["devices"], "share_rows": 0.5}},
     {"algorithm": {"name": "fedbuff", "concurrency": 6, "buffer": 3}},
-    {"selector": {"name": "oort", "count": 5}, "availability": {"name": "markov"}, "rules": {"dropout": 0.2, "quorum": 0},
-     "devices": {**PHONES["devices"], "deadline": 15.0}},
+    {"selector": {"name": "oort", "count": 5}, "availability": {"name": "markov"},
+     "rules": {"dropout": 0.2, "quorum": 0}, "devices": {**PHONES["devices"], "deadline": 15.0}},
 ], ids=["dyn-hybridfl", "fedbuff", "oort"])
 def test_stopping_and_resuming_or_more_workers_change_nothing(changes):
     straight = run_config(phones(**changes))

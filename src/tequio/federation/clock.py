@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.availability import Schedule
-    from tequio.federation.devices import Devices, Resources
+    from tequio.federation.devices import Mobile, Resources
     from tequio.federation.payload import Payload
     from tequio.learners.learner import LocalTraining
 
@@ -69,7 +69,7 @@ class Totals:
 class Clock:
     """Virtual time of a federation. `sizes` are the rows each party trains on; `now` is in seconds since the start."""
 
-    devices: Devices
+    devices: Mobile
     sizes: NDArray[Any] = field(repr=False)
     schedule: Schedule | None = field(default=None, repr=False)
     seed: int = 0

@@ -7,7 +7,7 @@ Yoshida, Nishio, Morikura, Yamamoto, Yonetani: Hybrid-FL for wireless networks, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -40,25 +40,6 @@ class Resources:
         return _ratio(np.asarray(rows), self.speed)
 
 
-@runtime_checkable
-class Devices(Protocol):
-    """What parties can do in a round, how their exchanges with the coordinator run, and what is paid for them."""
-
-    uploads: Literal["sequential", "parallel"]
-    upload_order: Literal["chosen", "party"]
-    deadline: float
-    wait_for: float
-    share_rows: float
-    compute_watts: float
-    send_watts: float
-    receive_watts: float
-    price: float
-
-    def resources(self, seed: int, round: int, parties: NDArray[np.int64], purpose: str = "") -> Resources:
-        """The parties' resources in a round."""
-        ...
-
-
 @register("devices", "instant")
 @dataclass(frozen=True)
 class Instant:
@@ -72,7 +53,7 @@ class Mobile:
 
     Means are drawn once a party, uniformly between the two values. In each round both vary around the mean by a
     truncated normal. The model is multicast at the pace of the slowest, training is parallel, and uploads share one
-    channel (sequential) or not.
+    channel (sequential) or not. Devices of your own derive from this class and override `resources`.
 
     Parameters:
         throughput: lowest and highest mean throughput, in Mbit a second
@@ -118,7 +99,7 @@ class Mobile:
         return found
 
 
-def consenting(devices: Devices, seed: int, parties: int) -> NDArray[np.int64]:
+def consenting(devices: Mobile, seed: int, parties: int) -> NDArray[np.int64]:
     """The parties whose simulated owners let rows go; drawn once a party."""
     if not devices.share_rows:
         return np.empty(0, dtype=np.int64)

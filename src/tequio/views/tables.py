@@ -107,7 +107,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
                                                                    summary["metrics"].get(f"parties.{metric}.sd")),
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
-    "\ntime": lambda summary, metric: in_time(summary["seconds"]),
+    "\ntime": lambda summary, metric: "" if _virtual_time(summary) else in_time(summary["seconds"]),
     "virtual\ntime": lambda summary, metric: _virtual_time(summary),
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),

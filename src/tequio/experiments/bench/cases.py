@@ -20,6 +20,7 @@ from tequio.experiments.bench import million, peers
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
+from tequio.experiments.bench.selecting import select_among_a_million, timing_only
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import task
@@ -105,5 +106,6 @@ def _python(*arguments: str) -> str:
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
-    "million": _million, "noop": _noop, "import": _import, "help": _help,
+    "million": _million, "select": select_among_a_million, "timing": timing_only,
+    "noop": _noop, "import": _import, "help": _help,
 }

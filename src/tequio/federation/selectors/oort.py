@@ -59,9 +59,7 @@ class Oort:
         """Some of the best known parties, and some that are new."""
         wanted = min(self.count or ceil(self.fraction * (len(turn.federation.eligible()))), len(turn.eligible))
         known = _known(turn.memory)
-        is_new = np.ones(len(turn.eligible), dtype=bool)
-        is_new[_places(turn.eligible, known["parties"])] = False
-        new = turn.eligible[is_new]
+        new = turn.eligible[~_mask(turn, known["parties"])[turn.eligible]]
         share = max(self.explore * self.explore_decay ** max(turn.federation.round - 1, 0), self.explore_least)
         tried = self._candidates(turn, known)
         exploring = min(max(round(share * wanted), wanted - len(tried)), len(new))
@@ -79,8 +77,7 @@ class Oort:
 
     def _candidates(self, turn: Turn, known: Payload) -> NDArray[np.int64]:
         """Places of the known parties that may be chosen for their utility."""
-        allowed = np.zeros(len(known["parties"]), dtype=bool)
-        allowed[_places(known["parties"], turn.eligible)] = True
+        allowed = _mask(turn, turn.eligible)[known["parties"]]
         if self.most:
             allowed &= known["times"] < self.most
         return np.flatnonzero(allowed)
@@ -136,11 +133,11 @@ def _with(known: Payload, parties: NDArray[np.int64], utility: NDArray[Any], sec
     return grown
 
 
-def _places(among: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places in a sorted array of those of the wanted (sorted) parties that it holds."""
-    places = np.searchsorted(among, wanted)
-    inside = places < len(among)
-    return np.asarray(places[inside][among[places[inside]] == wanted[inside]], dtype=np.int64)
+def _mask(turn: Turn, parties: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For every party of the federation, whether it is one of these."""
+    mask = np.zeros(len(turn.federation), dtype=bool)
+    mask[parties] = True
+    return mask
 
 
 def _observed_seconds(turn: Turn, parties: NDArray[np.int64]) -> NDArray[np.float64]:
