@@ -17,6 +17,7 @@ from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.bench import million, peers
+from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
@@ -105,5 +106,6 @@ def _python(*arguments: str) -> str:
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
+    "valued": valued_round, "choice": choice_among_a_million,
     "million": _million, "noop": _noop, "import": _import, "help": _help,
 }

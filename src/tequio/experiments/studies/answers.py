@@ -13,10 +13,12 @@ The verdict on a cell follows from the mean of its metric over the seeds that ar
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
+from tequio.experiments.recording import as_json
 from tequio.experiments.studies.comparisons import COMPARISONS
 from tequio.experiments.studies.curves import curve_metric
 from tequio.learners.metrics import METRICS
@@ -61,7 +63,7 @@ def document(plan: Plan, rows: list[Row], figures: list[str]) -> dict[str, Any]:
     notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
     return {"study": study.name, "title": study.title, "source": study.source,
             "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": [{**asdict(row), "runs": list(row.runs)} for row in rows], "figures": figures}
+            "rows": as_json([asdict(row) for row in rows]), "figures": figures}
 
 
 def judge(cell: Cell, mean: float | None, *, comparable: bool = True) -> Verdict:
@@ -95,11 +97,16 @@ def _row(plan: Plan, cell: Cell, store: Store, problems: Mapping[str, str]) -> R
     mean = fmean(values) if values else None
     first = [results[0] for results in whole]
     reasons = [problems[planned.hash] for runs in plan.of_cell(cell) for planned in runs if planned.hash in problems]
-    return Row(cell.name, cell.published, mean, stdev(values) if len(values) > 1 else None, len(values),
+    return Row(cell.name, cell.published, mean, _spread(values), len(values),
                judge(cell, mean, comparable=not plan.quick), cell.metric, cell.tolerance,
                fmean(result.summary["seconds"] for result in first) if first else None,
                tuple(str(result.folder) for results in whole for result in results), cell.note,
                reasons[0] if reasons else "")
+
+
+def _spread(values: list[float]) -> float | None:
+    """The standard deviation of a sample; none of a single seed, nor where a seed never got there."""
+    return stdev(values) if len(values) > 1 and all(map(isfinite, values)) else None
 
 
 def _value(cell: Cell, results: list[Result]) -> float:
