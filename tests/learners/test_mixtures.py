@@ -10,7 +10,7 @@ from tequio.data.dataset import Dataset
 from tequio.data.schema import Schema, Target
 from tequio.errors import DataError
 from tequio.learners import mixtures
-from tequio.learners.mixtures import losses_one_by_one, mixture, mixture_losses
+from tequio.learners.mixtures import judge_one_by_one, mixture, mixture_judge
 
 TARGETS = {"classes": Target("classes", ("a", "b", "c")), "two classes": Target("classes", ("no", "yes")),
            "labels": Target("multilabel", ("x", "y")), "number": Target("number")}
@@ -30,23 +30,26 @@ def problem(kind, learner="mlp", **parameters):
 
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("hidden", [[4], [4, 3], []])
-def test_dense_stacks(kind, hidden, monkeypatch):
+@pytest.mark.parametrize("kept", [0, 10_000])
+def test_dense_stacks(kind, hidden, kept, monkeypatch):
     monkeypatch.setattr(mixtures, "PIECE_ROWS", 17)
+    monkeypatch.setattr(mixtures, "KEPT_NUMBERS", kept)
     monkeypatch.setattr(mixtures, "ROOM_NUMBERS", 150)
     learner, base, directions, shares, rows = problem(kind, hidden=hidden)
-    batched = mixture_losses(learner, base, directions, shares, rows)
-    assert batched == pytest.approx(losses_one_by_one(learner, base, directions, shares, rows), rel=1e-5)
+    judge, expected = mixture_judge(learner, base, directions, rows), judge_one_by_one(learner, base, directions, rows)
+    assert judge(shares) == pytest.approx(expected(shares), rel=1e-5)
+    assert judge(shares[::-1]).tolist() == judge(shares)[::-1].tolist()
 
 
 def test_other_learners():
     learner, base, directions, shares, rows = problem("classes", "logistic")
     expected = [learner.evaluate(mixture(base, directions, row), rows)["loss_sum"] / 50 for row in shares]
-    assert mixture_losses(learner, base, directions, shares, rows) == pytest.approx(expected)
+    assert mixture_judge(learner, base, directions, rows)(shares) == pytest.approx(expected)
 
 
 def test_a_direction_of_another_shape_is_refused():
-    learner, base, directions, shares, rows = problem("classes")
+    learner, base, directions, _, rows = problem("classes")
     name = next(iter(base))
     directions[1] = {**directions[1], name: directions[1][name][:1]}
     with pytest.raises(DataError, match="shape"):
-        mixture_losses(learner, base, directions, shares, rows)
+        mixture_judge(learner, base, directions, rows)

@@ -148,12 +148,10 @@ class Federation:
 
     def _grouping(self) -> tuple[list[str], NDArray[np.int64]]:
         if self._groups is None:
-            categories = self.population.partition.categories
-            if categories is None:
-                self._groups = [""], np.zeros(len(self), dtype=np.int64)
-            else:
-                names, codes = np.unique(np.array(categories), return_inverse=True)
-                self._groups = names.tolist(), codes.astype(np.int64)
+            categories = self.population.partition.categories or ("",) * len(self)
+            names = sorted(set(categories))
+            places = {name: place for place, name in enumerate(names)}
+            self._groups = names, np.fromiter(map(places.__getitem__, categories), np.int64, len(self))
         return self._groups
 
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:

@@ -13,7 +13,7 @@ import numpy as np
 from tequio.learners.losses import row_losses, target_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tequio.learners.stacks import Activation, DenseStack
 
     Shares = NDArray[np.float64]
+    Judge = Callable[[Shares], NDArray[np.float64]]
 
 PIECE_ROWS = 1_000
 """Rows that go through all mixtures at a time."""
@@ -31,29 +32,36 @@ PIECE_ROWS = 1_000
 ROOM_NUMBERS = 2_000_000
 """Outputs of a layer in memory at a time: many mixtures take turns."""
 
+KEPT_NUMBERS = 50_000_000
+"""Outputs of the first layer that are kept for the next mixtures; where there are more they are made anew."""
+
 
 class MixingLearner(Protocol):
     """A learner that judges many mixtures in less time than one after the other."""
 
-    def mixture_losses(self, base: Arrays, directions: Sequence[Arrays], shares: Shares,
-                       data: Dataset) -> NDArray[np.float64]:
-        """Mean loss of each mixture; row i of `shares` has a share for each direction."""
+    def mixture_judge(self, base: Arrays, directions: Sequence[Arrays], data: Dataset) -> Judge:
+        """A function from shares, one row a mixture, to the mixtures' mean losses."""
         ...
 
 
-def mixture_losses(learner: Learner, base: Arrays, directions: Sequence[Arrays], shares: Shares,
-                   data: Dataset) -> NDArray[np.float64]:
-    """Mean loss on some rows of base + sum over k of shares[i, k] * directions[k], for every i."""
-    if hasattr(learner, "mixture_losses"):
-        return cast("MixingLearner", learner).mixture_losses(base, directions, shares, data)
-    return losses_one_by_one(learner, base, directions, shares, data)
+def mixture_judge(learner: Learner, base: Arrays, directions: Sequence[Arrays], data: Dataset) -> Judge:
+    """A function that gives, for every i, the mean loss of base + sum over k of shares[i, k] * directions[k].
+
+    What all mixtures have in common is worked out once, however often the function is called.
+    """
+    if hasattr(learner, "mixture_judge"):
+        return cast("MixingLearner", learner).mixture_judge(base, directions, data)
+    return judge_one_by_one(learner, base, directions, data)
 
 
-def losses_one_by_one(learner: Learner, base: Arrays, directions: Sequence[Arrays], shares: Shares,
-                      data: Dataset) -> NDArray[np.float64]:
+def judge_one_by_one(learner: Learner, base: Arrays, directions: Sequence[Arrays], data: Dataset) -> Judge:
     """The same by evaluating every mixture for itself."""
-    tallies = [learner.evaluate(mixture(base, directions, row), data) for row in shares]
-    return np.array([tally["loss_sum"] / tally["rows"] for tally in tallies], dtype=np.float64)
+
+    def judge(shares: Shares) -> NDArray[np.float64]:
+        tallies = [learner.evaluate(mixture(base, directions, row), data) for row in shares]
+        return np.array([tally["loss_sum"] / tally["rows"] for tally in tallies], dtype=np.float64)
+
+    return judge
 
 
 def mixture(base: Arrays, directions: Sequence[Arrays], shares: Sequence[float] | Shares) -> Arrays:
@@ -68,24 +76,48 @@ def mixture(base: Arrays, directions: Sequence[Arrays], shares: Sequence[float] 
     return mixed
 
 
-def stack_losses(stack: DenseStack, kind: LossKind, base: Arrays, directions: Sequence[Arrays], shares: Shares,
-                 data: Dataset) -> NDArray[np.float64]:
-    """Mean losses of mixtures of dense stacks, in batched matrix products."""
-    import torch
+class StackJudge:
+    """Judges mixtures of dense stacks, in batched matrix products."""
 
-    models = [base, *directions]
-    weights = {name: _stacked(models, name) for pair in stack.names for name in pair}
-    parts = torch.from_numpy(np.column_stack([np.ones(len(shares)), shares]).astype(np.float32))
-    wanted = torch.from_numpy(target_array(kind, data.target))
-    sums = np.zeros(len(shares))
-    with torch.inference_mode():
-        for start, rows in _pieces(data):
-            first = torch.matmul(rows, weights[stack.names[0][0]].transpose(1, 2))
-            first += weights[stack.names[0][1]][:, None]
-            for some in _turns(len(shares), first[0].numel()):
-                outputs = _outputs(stack, weights, first, parts[some])
-                sums[some] += _loss_sums(kind, outputs, wanted[start:start + len(rows)])
-    return sums / len(data)
+    def __init__(self, stack: DenseStack, kind: LossKind, models: Sequence[Arrays], data: Dataset) -> None:
+        """`models` are the base and the directions."""
+        import torch
+
+        self._stack, self._kind, self._data = stack, kind, data
+        self._weights = {name: _stacked(models, name) for pair in stack.names for name in pair}
+        self._wanted = torch.from_numpy(target_array(kind, data.target))
+        self._keeps = len(models) * len(data) * stack.widths[1] <= KEPT_NUMBERS
+        self._kept: list[Tensor] = []
+
+    def __call__(self, shares: Shares) -> NDArray[np.float64]:
+        """Mean loss of each mixture."""
+        import torch
+
+        parts = torch.from_numpy(np.column_stack([np.ones(len(shares)), shares]).astype(np.float32))
+        sums, start = np.zeros(len(shares)), 0
+        with torch.inference_mode():
+            for first in self._first_layer():
+                wanted = self._wanted[start:start + first.shape[1]]
+                for some in _turns(len(shares), first[0].numel()):
+                    outputs = _outputs(self._stack, self._weights, first, parts[some])
+                    sums[some] += _loss_sums(self._kind, outputs, wanted)
+                start += first.shape[1]
+        return sums / len(self._data)
+
+    def _first_layer(self) -> Iterator[Tensor]:
+        """Outputs (models, rows, width) of the first layer, piece by piece."""
+        import torch
+
+        if self._kept:
+            yield from self._kept
+            return
+        weight, bias = (self._weights[name] for name in self._stack.names[0])
+        weight = weight.transpose(1, 2).contiguous()
+        for rows in _pieces(self._data):
+            first = torch.baddbmm(bias[:, None], rows.expand(len(weight), *rows.shape), weight)
+            if self._keeps:
+                self._kept.append(first)
+            yield first
 
 
 def _stacked(models: Sequence[Arrays], name: str) -> Tensor:
@@ -94,14 +126,14 @@ def _stacked(models: Sequence[Arrays], name: str) -> Tensor:
     return torch.from_numpy(np.stack([model[name].astype(np.float32, copy=False) for model in models]))
 
 
-def _pieces(data: Dataset) -> Iterator[tuple[int, Tensor]]:
+def _pieces(data: Dataset) -> Iterator[Tensor]:
     import torch
 
     for start in range(0, len(data), PIECE_ROWS):
         where = np.arange(start, min(start + PIECE_ROWS, len(data)))
         rows = np.empty((len(where), *data.schema.shape), np.float32)
         data.read(where, rows)
-        yield start, torch.from_numpy(rows.reshape(len(where), -1))
+        yield torch.from_numpy(rows.reshape(len(where), -1))
 
 
 def _turns(mixtures: int, numbers: int) -> Iterator[slice]:

@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
+from tequio.experiments.recording import as_json
 from tequio.experiments.studies.comparisons import COMPARISONS
 from tequio.experiments.studies.curves import curve_metric
 from tequio.learners.metrics import METRICS
@@ -67,7 +68,7 @@ def document(plan: Plan, rows: list[Row], figures: list[str]) -> dict[str, Any]:
     notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
     return {"study": study.name, "title": study.title, "source": study.source,
             "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": [{**asdict(row), "runs": list(row.runs)} for row in rows], "figures": figures}
+            "rows": as_json([asdict(row) for row in rows]), "figures": figures}
 
 
 def judge(cell: Cell, mean: float | None, *, comparable: bool = True) -> Verdict:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from tequio.errors import ConfigError
-from tequio.learners.mixtures import mixture_losses
+from tequio.learners.mixtures import mixture_judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,13 +83,14 @@ def game_of_updates(learner: Learner, model: Arrays, updates: Updates, rows: Dat
     weighed them. Robust aggregators, and whatever else an algorithm does to the mean, are left out.
     """
     weights = updates.weights / updates.weights.max()
+    losses = mixture_judge(learner, model, list(updates.arrays), rows)
 
     def worth(coalitions: Sequence[int]) -> NDArray[np.float64]:
         members = np.array([[coalition >> player & 1 for player in range(len(updates))] for coalition in coalitions])
         shares = members * weights
         totals = shares.sum(axis=1, keepdims=True)
         shares = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
-        return -mixture_losses(learner, model, list(updates.arrays), shares, rows)
+        return -losses(shares)
 
     return Game(len(updates), worth)
 

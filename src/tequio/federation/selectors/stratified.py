@@ -41,7 +41,9 @@ class StratifiedParties:
         groups = turn.federation.groups[turn.eligible]
         sizes = np.bincount(groups)
         places = shared_out(wanted, sizes, sizes if self.shares == "proportional" else (sizes > 0).astype(int), rng)
-        chosen = [rng.choice(np.flatnonzero(groups == group), places[group], replace=False, shuffle=False)
+        members = np.argsort(groups.astype(np.min_scalar_type(len(sizes))), kind="stable")
+        first = np.cumsum(sizes) - sizes
+        chosen = [members[first[group] + rng.choice(sizes[group], places[group], replace=False, shuffle=False)]
                   for group in np.flatnonzero(places)]
         return Choice(turn.eligible[np.sort(np.concatenate(chosen))] if chosen else turn.eligible[:0])
 
