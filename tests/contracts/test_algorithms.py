@@ -24,7 +24,8 @@ from .subjects import EXAMPLES, categories, every, population
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
-            "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost"}
+            "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost",
+            "icdta4fl": "cart", "icdta4fl-plus": "cart"}
 ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")
