@@ -174,7 +174,7 @@ def test_verdicts(metric, published, tolerance, mean, verdict):
                                                (104.1, "differs"), (float("inf"), "differs")])
 def test_a_cell_of_both_sides_may_not_be_better_either(mean, verdict):
     cell = Cell(name="c", run="r", metric="rounds", published=100, tolerance=4, both_sides=True)
-    assert judge(cell, mean) == verdict
+    assert judge(cell, cell.metric, mean, both_sides=cell.both_sides) == verdict
 
 
 def test_seeds_that_never_reach_the_target_are_counted_and_the_cell_is_below(tmp_path):

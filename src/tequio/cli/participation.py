@@ -18,7 +18,7 @@ def participation(
     Contributions are there where the config has a [contribution] table, or a selector that scores updates.
     """
     from tequio.experiments.results import Result
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.store import PARTICIPATION, find_folder
 
     result = Result(find_folder(run))
     metrics = {name: value for name, value in result.summary["metrics"].items()
@@ -33,3 +33,4 @@ def participation(
     console = Console(highlight=False)
     for part in renderables(result, metrics, top):
         console.print(part)
+    console.print(f"all parties   {result.folder / PARTICIPATION}", markup=False, soft_wrap=True)

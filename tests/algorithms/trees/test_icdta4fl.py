@@ -9,7 +9,6 @@ import pytest
 from rivals import CONTINUE, blobs, categories, federation, replies_changed, run, spoilt_at, with_columns_of
 
 from tequio.algorithms.trees.fusing import cross_evaluate, fit_tree, receive
-from tequio.algorithms.trees.icdta4fl import Icdta4fl
 from tequio.components import build
 from tequio.data.splits import Split
 from tequio.errors import ConfigError, DataError, PartyError
@@ -21,7 +20,7 @@ from tequio.learners.trees.tree import Tree
 SPLIT = Split(validation=0.25)
 
 
-def algorithm(learner: str = "cart", settings: dict[str, Any] | None = None, **parameters: Any) -> Icdta4fl:
+def algorithm(learner: str = "cart", settings: dict[str, Any] | None = None, **parameters: Any) -> Any:
     return build("algorithm", "icdta4fl", parameters, parts={"parts": Parts(learner=build("learner", learner,
                                                                                           settings or {}))})
 

@@ -95,20 +95,20 @@ def test_rules_of_the_same_conditions_become_one():
 def test_the_root_splits_where_the_entropy_of_the_rules_falls_most():
     # Column 1 tells the classes apart; column 0 does not.
     rules = categorical(({0: 0, 1: 0}, [1, 0]), ({0: 0, 1: 1}, [0, 1]), ({0: 1, 1: 0}, [1, 0]), ({0: 1, 1: 1}, [0, 1]))
-    tree = grow(rules)
+    tree, _ = grow(rules)
     assert tree.feature.tolist() == [1, -1, -1]
     assert tree.counts[1:].argmax(axis=1).tolist() == [0, 1]
 
 
 def test_a_rule_without_a_condition_on_the_split_goes_to_every_child():
     rules = categorical(({0: 0}, [1, 0]), ({0: 1}, [0, 1]), ({1: 0}, [0, 1]))
-    tree = grow(rules, Growing(depth=1))
+    tree, _ = grow(rules, Growing(depth=1))
     assert tree.feature[0] == 0
     np.testing.assert_allclose(tree.probabilities[1:], [[0.5, 0.5], [0, 1]], atol=1e-8)
 
 
 def test_one_rule_without_conditions_is_a_leaf_for_everything():
-    tree = grow(numeric(({}, [0.3, 0.7])))
+    tree, _ = grow(numeric(({}, [0.3, 0.7])))
     assert len(tree) == 1
     np.testing.assert_allclose(tree.predict(np.array([[1.0, -5.0]])), [[0.3, 0.7]], atol=1e-8)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ from tequio.learners.metrics import summarise
 from tequio.learners.trees.cart import Cart
 from tequio.learners.trees.filters import surviving
 from tequio.learners.trees.id3 import ID3
+from tequio.learners.trees.leaf_noise import with_noisy_counts
+from tequio.learners.trees.learner import rows_of
 from tequio.learners.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -69,21 +72,25 @@ class TreeFusion(Algorithm):
         """The four exchanges. Further rounds change nothing."""
         if state.model:
             return state
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         trees = self._collect(federation, chosen.parties)
         if not trees:
             return state.next(selector=chosen.memory)
         told = self._cross_evaluate(federation, trees)
         scores = mean_scores([payload["scores"] for payload in told.payloads if payload["rows"]], len(trees),
                              self.judged_on)
-        kept = surviving(scores, self._filter(), self.min_trees)
-        parties = list(trees)
+        kept = surviving(self.judged(scores), self._filter(), self.min_trees)
+        parties, started = list(trees), perf_counter()
         model, notes = self.fuse([trees[parties[place]] for place in kept], kept, told, federation)
-        federation.record("fusion", {"round": federation.round, "kept": [federation.name(parties[place])
-                                                                         for place in kept],
-                                     "trees": len(trees), "scores": scores.round(6).tolist(), **notes})
+        federation.record("fusion", {"round": federation.round, "trees": len(trees), "scores": scores.round(6).tolist(),
+                                     "kept": [federation.name(parties[place]) for place in kept],
+                                     "seconds": round(perf_counter() - started, 4), **notes})
         self._deliver(federation, told.parties, model)
         return state.next(model, selector=chosen.memory)
+
+    def judged(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What of the (trees, metrics) scores the filter looks at: a tree must be good enough in every column."""
+        return scores
 
     @abstractmethod
     def fuse(self, trees: Sequence[Tree], kept: NDArray[np.intp], told: Replies,
@@ -108,7 +115,7 @@ class TreeFusion(Algorithm):
 
     def fitting_settings(self, federation: Federation) -> dict[str, Any]:
         """What a party needs to know to fit its tree."""
-        return {"learner": self.parts.learner, **agreed(federation)}
+        return {"learner": self.parts.learner, "epsilon": 0.0, **agreed(federation)}
 
     def _cross_evaluate(self, federation: Federation, trees: Mapping[int, Tree]) -> Replies:
         """Exchanges 2 and 3. Parties that vanish here leave their trees behind."""
@@ -165,22 +172,24 @@ def mean_scores(told: Sequence[NDArray[np.float64]], trees: int, part: str) -> N
 
 @task("icdta4fl: fit tree")
 def fit_tree(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """The party's tree, of which it keeps a copy."""
-    rows = agreed_rows(party, settings)
-    tree = settings["learner"].fit(rows, party.rng("fit")).to_payload()
-    party.state |= {"local_tree": tree, "own_model": tree}
-    return {"tree": tree}
+    """The party's tree. It keeps a copy, with the exact counts even where noisy ones are published."""
+    tree = settings["learner"].fit(agreed_rows(party, settings), party.rng("fit"))
+    party.state |= {"local_tree": tree.to_payload(), "own_model": tree.to_payload()}
+    epsilon = settings["epsilon"]
+    return {"tree": (with_noisy_counts(tree, epsilon, party.rng("leaf noise")) if epsilon else tree).to_payload()}
 
 
-@task("icdta4fl: cross-evaluate")
+def _cross_evaluate_together(parties: Sequence[Party], payloads: Sequence[Payload],
+                             settings: Mapping[str, Any]) -> list[Payload]:
+    """The same for many parties: all receive the same trees, which are opened once."""
+    trees = _opened(payloads[0]["trees"], parties[0].data.train.schema)
+    return [_judged(party, trees, settings) for party in parties]
+
+
+@task("icdta4fl: cross-evaluate", many=_cross_evaluate_together)
 def cross_evaluate(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
     """How good each of the trees is on the party's rows, as (trees, metrics)."""
-    rows: Dataset = getattr(party.data, settings["part"])
-    target = rows.schema.target
-    scores = [summarise(target, tally_here(party, tree, settings)) for tree in payload["trees"]] if len(rows) else []
-    told: Payload = {"rows": len(rows), "scores": np.array([[values[name] for name in METRICS] for values in scores]
-                                                           ).reshape(-1, len(METRICS))}
-    return {**told, "leaves": [_leaf_counts(party, tree) for tree in payload["trees"]]} if settings["leaves"] else told
+    return _judged(party, _opened(payload["trees"], party.data.train.schema), settings)
 
 
 @task("icdta4fl: receive tree and rules")
@@ -194,12 +203,24 @@ def receive(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payl
     return {}
 
 
-def _leaf_counts(party: Party, payload: Payload) -> NDArray[np.float64]:
-    """(leaves, classes): the party's training rows in each leaf of a tree."""
-    rows, classes = party.data.train, party.data.train.schema.target.size
-    tree = Tree.from_payload(payload, features=len(rows.schema.features), classes=classes)
-    counts = np.zeros((len(tree), classes))
-    np.add.at(counts, (tree.find(rows.features), rows.target.astype(np.int64)), 1.0)
+def _opened(trees: Sequence[Payload], schema: Schema) -> list[Tree]:
+    return [Tree.from_payload(tree, features=len(schema.features), classes=schema.target.size, whose="the coordinator")
+            for tree in trees]
+
+
+def _judged(party: Party, trees: Sequence[Tree], settings: Mapping[str, Any]) -> Payload:
+    rows: Dataset = getattr(party.data, settings["part"])
+    tallies = [settings["learner"].evaluate(tree, rows) for tree in trees] if len(rows) else []
+    values = [summarise(rows.schema.target, tally) for tally in tallies]
+    scores = np.array([[of_tree[name] for name in METRICS] for of_tree in values]).reshape(-1, len(METRICS))
+    told: Payload = {"rows": len(rows), "scores": scores}
+    return {**told, "leaves": [_leaf_counts(tree, party.data.train) for tree in trees]} if settings["leaves"] else told
+
+
+def _leaf_counts(tree: Tree, rows: Dataset) -> NDArray[np.float64]:
+    """(leaves, classes): how many rows of each class reach each leaf."""
+    counts = np.zeros((len(tree), tree.classes))
+    np.add.at(counts, (tree.find(rows_of(rows)), rows.target.astype(np.int64)), 1.0)
     return counts[tree.leaves]
 
 

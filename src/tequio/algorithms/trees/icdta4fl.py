@@ -46,7 +46,8 @@ class Icdta4fl(TreeFusion):
         judged_on: rows on which parties judge the trees; test only to reproduce results that did so
         interval_merge: bounds of a merged rule: intersection (both hold) or least_restrictive (the source's words)
         weighting: votes of a merged rule: sum (every tree alike), halving (their mean) or samples (by rows)
-        budget: most rules that are kept; those of least support go first, and what that costs is recorded
+        budget: most rules that are kept, and most leaves of the global tree; rules of least support and splits that
+            tell least are left out first, and what that costs is recorded
         node_entropy: of the classes that rules decide for (argmax) or of the mean of their class shares (mean_proba)
         rule_weight: every rule alike (count) or by the rows that it is estimated to cover (support)
         shrink: a split leaves fewer rules in every child, or at least in any
@@ -66,9 +67,10 @@ class Icdta4fl(TreeFusion):
         """Rules of all trees, their product within the budget, and the tree that is grown from it."""
         columns = len(federation.schema.features)
         rules, losses = fuse(rules_of(trees, columns), Fusing(self.interval_merge, self.weighting, self.budget))
-        tree = grow(rules, Growing(self.node_entropy, self.rule_weight, self.shrink,
-                                   self.depth_for(self.depth, columns)))
-        return fused(tree, rules), {"rules": len(rules), "leaves": len(tree.leaves), "losses": asdict(losses)}
+        tree, unsplit = grow(rules, Growing(self.node_entropy, self.rule_weight, self.shrink,
+                                            self.depth_for(self.depth, columns), self.budget))
+        return fused(tree, rules), {"rules": len(rules), "leaves": len(tree.leaves),
+                                    "losses": {**asdict(losses), "unsplit_leaves": unsplit}}
 
 
 def rules_of(trees: Sequence[Tree], columns: int) -> list[Rules]:

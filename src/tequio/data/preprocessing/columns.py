@@ -1,4 +1,4 @@
-"""Fewer columns (drop) and fewer categories (regroup). Nothing is fitted: what comes out depends on the schema alone."""
+"""Fewer columns (drop) and fewer categories (regroup). Nothing is fitted: the schema alone decides what comes out."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Losses:
     unsupported:  rules dropped that no party's rows support
     supported:    other rules dropped
     pairs:        the largest number of compatible pairs in a merge
-    coverage:     share of the support that stayed through all merges: what part of the rows rules of all trees decide on
+    coverage:     share of the support that stayed through all merges: on so many rows rules of all trees decide
     """
 
     unsupported: int = 0
