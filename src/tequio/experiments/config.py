@@ -110,8 +110,12 @@ def resolved_toml(config: Config) -> str:
 def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
+    # What came later counts where it is used, so that earlier runs are found again.
     if config.adoption == Adoption():
-        del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
+        del plain["adoption"]
+    for key in ("held_out", "largest_update", "replays"):
+        if plain["rules"].get(key) == _plain(getattr(Rules(), key)):
+            del plain["rules"][key]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

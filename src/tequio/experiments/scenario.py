@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen."""
+    """All that a run needs besides the engine.
+
+    `warnings` are for the record and the screen; `root` are the rows that the coordinator itself trains on, if any.
+    """
 
     population: Population
     test: Dataset | None
@@ -38,20 +41,23 @@ class Scenario:
     topology: Topology
     rules: Rules
     warnings: tuple[str, ...] = ()
+    root: Dataset | None = None
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
+    root = prepared(population, root, config.data)[1] if root is not None else None
     population, test = prepared(population, test, config.data)
     return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings)
+                    Rules(**config.rules), warnings, root)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -80,6 +86,17 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
+
+
+def _root_rows(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties and rows that the coordinator trains on itself, where its aggregator asks for some."""
+    wanted = config.aggregator.get("root_rows", 0)
+    if not wanted:
+        return train, None
+    if wanted >= len(train):
+        raise ConfigError(f"aggregator.root_rows = {wanted} leaves no rows for the parties: there are {len(train)}",
+                          remedy="set a smaller aggregator.root_rows")
+    return hold_out(train, wanted / len(train), stream(config.seed, "root rows"))
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
@@ -49,6 +50,9 @@ class Rules:
         quorum: share of the asked parties that must answer
         minimum_rows: parties with fewer rows are never chosen
         categories: only parties of these categories are chosen (none given: all)
+        held_out: these parties are never chosen; the final model is tried on them as on newcomers
+        largest_update: refuse updates longer than so many times the cohort's median (0: any length)
+        replays: what to do with an update that somebody sent in an earlier round
     """
 
     dropout: Annotated[float, Interval(ge=0, le=1)] = 0.0
@@ -56,6 +60,9 @@ class Rules:
     quorum: Annotated[float, Interval(ge=0, le=1)] = 0.5
     minimum_rows: Annotated[int, Ge(0)] = 1
     categories: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    largest_update: Annotated[float, Ge(0)] = 0.0
+    replays: Literal["allow", "refuse"] = "allow"
 
 
 @dataclass
@@ -69,7 +76,10 @@ class Traffic:
 
 @dataclass
 class Federation:
-    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows."""
+    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
+
+    `root` are rows of the coordinator's own to train on, for aggregators that compare updates with its own.
+    """
 
     population: Population = field(repr=False)
     engine: Engine = field(repr=False)
@@ -79,6 +89,7 @@ class Federation:
     record: Callable[[str, dict[str, Any]], None] = field(default=lambda kind, facts: None, repr=False)
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    root: Dataset | None = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
 
@@ -114,8 +125,10 @@ class Federation:
             categories = self.population.partition.categories
             if self.rules.categories:
                 allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
+            allowed[[self.index(name) for name in self.rules.held_out]] = False
             if not allowed.any():
-                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows, rules.categories or "
+                                                                  "rules.held_out")
             self._eligible = np.flatnonzero(allowed)
         return self._eligible
 
@@ -143,10 +156,17 @@ class Federation:
         replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
                           tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
         self._account(task, asked, replies)
-        self._judge(task, asked, replies)
+        self._judge(task.name, len(asked), len(replies), replies.failures, len(dropped))
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
         return replies
+
+    def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
+        """Count some answers as failures of their parties after all: an aggregation cannot use them."""
+        remedy = "set rules.on_failure = 'continue' to go on without such parties"
+        failures = [Failure(party, cause, remedy) for party, cause in causes.items()]
+        asked = len(replies) + len(replies.failures) + len(replies.dropped)
+        self._judge("aggregate", asked, len(replies) - len(failures), failures, len(replies.dropped))
 
     def _known(self, parties: ArrayLike) -> NDArray[np.int64]:
         asked = np.unique(np.asarray(parties, dtype=np.int64))
@@ -196,21 +216,21 @@ class Federation:
                                  "dropped": len(replies.dropped), "failed": len(replies.failures),
                                  "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
-    def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
-        for failure in replies.failures:
+    def _judge(self, task: str, asked: int, answered: int, failures: Sequence[Failure], dropped: int) -> None:
+        for failure in failures:
             name = self.name(failure.party)
-            self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
+            self.record("failure", {"round": self.round, "task": task, "party": name, "cause": failure.cause,
                                     "trace": failure.trace})
             if self.rules.on_failure == "stop":
                 raise self._error(name, task, failure)
-        if len(replies) < self.rules.quorum * len(asked):
-            raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
-                              f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
-                              f"quorum is {self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
+        if answered < self.rules.quorum * asked:
+            raise QuorumError(f"only {answered} of {asked} parties answered task '{task}' in round {self.round} "
+                              f"({dropped} dropped out, {len(failures)} failed); the quorum is "
+                              f"{self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
 
-    def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
-        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
-                           party=name, round=self.round, task=task.name, cause=failure.cause,
+    def _error(self, name: str, task: str, failure: Failure) -> PartyError:
+        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task}': {failure.cause}",
+                           party=name, round=self.round, task=task, cause=failure.cause,
                            remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go on "
                                                     "without parties that fail")
         error.add_note(failure.trace)
