@@ -17,6 +17,7 @@ from tequio.federation.population import Population
 
 # Components that cannot be made, or would be too slow here, with their defaults alone.
 EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
+    ("stage", "attack"): {"attack": "mean", "hostile": [1], "parties": 3},
     ("partition", "bands"): {"positive": "yes"},
     ("partition", "custom"): {"function": "contracts.subjects:alternate"},
     ("partition", "sampled"): {"parties": 5, "rows": 4},

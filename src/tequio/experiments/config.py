@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from tequio import registry
+from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
@@ -89,6 +90,7 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
     for party, own in config.overrides.items():
@@ -113,6 +115,8 @@ def config_hash(config: Config) -> str:
     # What came later counts where it is used, so that earlier runs are found again.
     if config.adoption == Adoption():
         del plain["adoption"]
+    if not config.attack:
+        del plain["attack"]
     for key in ("held_out", "largest_update", "replays"):
         if plain["rules"].get(key) == _plain(getattr(Rules(), key)):
             del plain["rules"][key]
@@ -141,6 +145,15 @@ def _filled(kind: str, default: str, table: Mapping[str, Any], where: str) -> Gi
     component = _find(kind, name, where).component
     given = {key: value for key, value in table.items() if key != "name"}
     return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _filled_attack(table: Mapping[str, Any], where: str) -> Given:
+    """An attack's own parameters, and who attacks when; nothing where nobody attacks."""
+    if not table:
+        return {}
+    when = {key: value for key, value in table.items() if key in Schedule.__dataclass_fields__}
+    own = {key: value for key, value in table.items() if key not in when}
+    return _filled("attack", "", own, where) | _with_defaults(Schedule, validate(Schedule, when, where))
 
 
 def _with_defaults(component: Any, values: Mapping[str, Any]) -> Given:

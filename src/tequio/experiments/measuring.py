@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.attacks.hostility import honest
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
@@ -38,13 +39,14 @@ class Measured:
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
     """Evaluate a state where the config says. Injected drop-outs are for training: nobody misses an evaluation."""
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=Traffic())
+    asking = among_honest(scenario, federation)
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
     if "coordinator" in how.at and scenario.test is not None and len(scenario.test):
         tally = scenario.algorithm.score(asking, state, scenario.test)
         metrics |= named("test", summarise(target, tally)) if tally is not None else {}
+        metrics |= attack_success(scenario, asking, state)
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
@@ -56,6 +58,24 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
             table = party_table(asking, target, tallies)
             metrics |= named("parties", differences(target, tallies, table)) if tallies else {}
     return Measured(metrics, table, asking.traffic)
+
+
+def among_honest(scenario: Scenario, federation: Federation) -> Federation:
+    """The federation as it is evaluated: without drop-outs, without hostile parties, with traffic of its own."""
+    return replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=Traffic(),
+                   _eligible=honest(federation.eligible(), scenario.hostility))
+
+
+def attack_success(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """Share of triggered rows that the model takes for the attacker's class: rows of other classes, and all rows."""
+    found: Metrics = {}
+    for name, every_class in (("success", False), ("success_on_all", True)):
+        rows = scenario.hostility.what.triggered(scenario.test, every_class=every_class) \
+            if scenario.hostility is not None and scenario.test is not None else None
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        if tally is not None:
+            found[f"attack.{name}"] = summarise(federation.schema.target, tally)["accuracy"]
+    return found
 
 
 def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.attacks.hostility import Hostility, Schedule
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class Scenario:
     """All that a run needs besides the engine.
 
-    `warnings` are for the record and the screen; `root` are the rows that the coordinator itself trains on, if any.
+    `warnings` are for the record and the screen; `root` are the rows that the coordinator itself trains on, if any;
+    `hostility` is who attacks and how.
     """
 
     population: Population
@@ -42,6 +44,7 @@ class Scenario:
     rules: Rules
     warnings: tuple[str, ...] = ()
     root: Dataset | None = None
+    hostility: Hostility | None = None
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
@@ -56,8 +59,9 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = replace(population, overrides=_overrides(config, population))
     root = prepared(population, root, config.data)[1] if root is not None else None
     population, test = prepared(population, test, config.data)
-    return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings, root)
+    hostility = make_hostility(config, population)
+    return Scenario(population, test, attacked(make_algorithm(config), hostility),
+                    build_named("topology", config.topology), Rules(**config.rules), warnings, root, hostility)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -68,6 +72,22 @@ def make_algorithm(config: Config) -> Algorithm:
                   stages=tuple(build_named("stage", stage) for stage in config.stages))
     algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
     return algorithm
+
+
+def make_hostility(config: Config, population: Population) -> Hostility | None:
+    """Who attacks and how, if anybody does."""
+    if not config.attack:
+        return None
+    when = {key: value for key, value in config.attack.items() if key in Schedule.__dataclass_fields__}
+    attack = build_named("attack", {key: value for key, value in config.attack.items() if key not in when})
+    return Hostility.of(attack, Schedule(**when), population)
+
+
+def attacked(algorithm: Algorithm, hostility: Hostility | None) -> Algorithm:
+    """The algorithm with the attack as the first stage, so that every other stage sees what hostile parties send."""
+    if hostility is None:
+        return algorithm
+    return replace(algorithm, parts=replace(algorithm.parts, stages=(hostility, *algorithm.parts.stages)))
 
 
 def make_engine(config: Config) -> Engine:

@@ -159,6 +159,7 @@ class Config(Table):
         aggregator: how updates become one
         topology: who talks to whom
         stages: what is done to updates on their way, in this order
+        attack: what hostile parties do, which parties these are, and in which rounds
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
@@ -177,6 +178,7 @@ class Config(Table):
     aggregator: Component = Field(default_factory=dict)
     topology: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
+    attack: Component = Field(default_factory=dict)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)
