@@ -33,6 +33,7 @@ KINDS = {
     "topology": "who may talk to whom",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
+    "router": "which of a party's models answers a row",
 }
 
 _COMPONENT_PACKAGES = ("data", "learners", "federation", "engines", "algorithms", "privacy", "attacks")

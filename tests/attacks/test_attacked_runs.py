@@ -73,7 +73,7 @@ def test_infinite_and_huge_updates_are_refused_by_name_and_the_round_goes_on(tmp
 
 
 def test_without_leave_to_go_on_the_run_stops_and_names_the_party(tmp_path: Any) -> None:
-    with pytest.raises(PartyError, match="party '6'.*largest allowed"):
+    with pytest.raises(PartyError, match=r"party '6'.*largest allowed"):
         run(tmp_path, attack={"name": "gaussian", "deviation": 1e9, "parties": ["6"]}, rules={"largest_update": 10.0})
 
 

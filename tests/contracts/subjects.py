@@ -24,6 +24,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("selector", "fixed"): {"parties": ["1", "3"]},
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
+    ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
 }
 

@@ -14,7 +14,6 @@ from tequio.attacks.attack import Attack, Circumstances
 from tequio.components import build, name_of, to_plain
 from tequio.errors import ConfigError
 from tequio.federation.population import PartyData
-from tequio.federation.replies import Replies
 from tequio.federation.rng import stream
 from tequio.registry import register
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
+    from tequio.federation.replies import Replies
     from tequio.learners.learner import Arrays
 
 _UPDATE = "update"
@@ -85,8 +85,8 @@ class Hostility:
     @classmethod
     def of(cls, attack: Attack, schedule: Schedule, population: Population) -> Hostility:
         """An attack of some of these parties."""
-        return cls(name_of(type(attack)), to_plain(vars(attack)), schedule.hostile(population), len(population), schedule.first_round,
-                   schedule.last_round, schedule.every)
+        return cls(name_of(type(attack)), to_plain(vars(attack)), schedule.hostile(population), len(population),
+                   schedule.first_round, schedule.last_round, schedule.every)
 
     @property
     def what(self) -> Attack:

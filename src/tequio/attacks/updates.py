@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from annotated_types import Ge, Gt
 
 from tequio.attacks.attack import Attack
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tequio.attacks.attack import Circumstances
     from tequio.learners.learner import Arrays
 

@@ -117,6 +117,8 @@ def config_hash(config: Config) -> str:
         del plain["adoption"]
     if not config.attack:
         del plain["attack"]
+    if not config.evaluation.by_domain:
+        del plain["evaluation"]["by_domain"]
     for key in ("held_out", "largest_update", "replays"):
         if plain["rules"].get(key) == _plain(getattr(Rules(), key)):
             del plain["rules"][key]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.attacks.hostility import honest
+from tequio.experiments.domains import by_domain
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
@@ -47,6 +48,7 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         tally = scenario.algorithm.score(asking, state, scenario.test)
         metrics |= named("test", summarise(target, tally)) if tally is not None else {}
         metrics |= attack_success(scenario, asking, state)
+        metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split

@@ -76,11 +76,14 @@ class Evaluation(Table):
         every: rounds from one evaluation to the next; the last round is always evaluated
         at: on the coordinator's test rows, on the parties' own rows, or on both
         parties: how many parties evaluate, the same ones in every round (0: all)
+        by_domain: also report on the coordinator's rows domain by domain, for the parties of each domain: `local.*` on
+            rows of their own domain, `global.*` on all rows, and where their routers send rows
     """
 
     every: Annotated[int, Ge(1)] = 1
     at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
     parties: Count = 100
+    by_domain: bool = False
 
 
 class Stop(Table):

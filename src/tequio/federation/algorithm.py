@@ -79,6 +79,9 @@ class Algorithm(ABC):
                                  settings={"learner": self.learner, "part": part})
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
+    def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """Let parties that never took part make what they need to answer; nothing where there is but one model."""
+
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
         return self.learner.evaluate(state.model, rows) if state.model else None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float64]
 
 _GAP_SAMPLES = 20
+_OUTLYING = 3.0
 
 
 @register("aggregator", "consistency", paper="Martínez Enríquez et al., 2025")
@@ -40,15 +41,16 @@ class Consistency:
     Parameters:
         blend: share X of the parties' own weights (their rows) in the weight; 1 is the mean
         score: what is weighed: this round's discrepancy (raw), its share of the cohort's sum (normalised), the mean of
-            that share over a window (windowed), or the discrepancy over the cohort's median (relative), which does not
-            depend on the size of the model
+            that share over a window (windowed), the discrepancy over the cohort's median (relative), which does not
+            depend on the size of the model, or that as far as it is above 3 (outlying), which spares honest parties
+            that are merely different
         temperature: discrepancies are divided by it
         history: how many pairs of steps and changes are remembered
         window: over how many rounds the windowed score is a mean
     """
 
     blend: Annotated[float, Interval(ge=0, le=1)] = 0.0
-    score: Literal["raw", "normalised", "windowed", "relative"] = "raw"
+    score: Literal["raw", "normalised", "windowed", "relative", "outlying"] = "raw"
     temperature: Annotated[float, Gt(0)] = 1.0
     history: Annotated[int, Ge(1)] = 10
     window: Annotated[int, Ge(1)] = 10
@@ -73,9 +75,10 @@ class Consistency:
     def _scores(self, gaps: Vector, updates: Updates, windows: dict[str, list[float]]) -> Vector:
         if self.score == "windowed":
             return _windowed(updates, windows)
-        if self.score == "relative":
+        if self.score in ("relative", "outlying"):
             median = float(np.median(gaps))
-            return gaps / median if median > 0 else gaps
+            relative = gaps / median if median > 0 else gaps
+            return np.maximum(relative - _OUTLYING, 0.0) if self.score == "outlying" else relative
         return normalised(gaps) if self.score == "normalised" else gaps
 
 
