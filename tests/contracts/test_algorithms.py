@@ -23,7 +23,8 @@ from .subjects import EXAMPLES, categories, every, population
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
-            "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost"}
+            "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost"}
 MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
 ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metrics:
     """`local.D.accuracy` and `global.D.accuracy` for each domain D that has parties, and their means over parties.
 
-    For an algorithm that routes rows, also `route.D.E`, which share of domain E's rows the models of D's parties answer,
-    and `novelty.D.E.mean` and `.sd`, how novel E's rows are to D's parties.
+    For an algorithm that routes rows, also `route.D.E`, which share of domain E's rows the models of D's parties
+    answer, and `novelty.D.E.mean` and `.sd`, how novel E's rows are to D's parties.
     """
     found: Metrics = {}
     test, groups = _test_rows(scenario)
@@ -39,7 +39,7 @@ def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metri
                 found[f"{name}.{domain}.accuracy"] = summarise(federation.schema.target, tally)["accuracy"]
         found |= _routes(scenario, asking, state, domain, groups)
     for name in ("local", "global"):
-        known = {domain: found[f"{name}.{domain}.accuracy"] for domain in counts if f"{name}.{domain}.accuracy" in found}
+        known = {domain: found[key] for domain in counts if (key := f"{name}.{domain}.accuracy") in found}
         if known:
             found[f"{name}.accuracy"] = float(np.average(list(known.values()),
                                                          weights=[counts[domain] for domain in known]))

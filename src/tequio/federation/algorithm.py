@@ -79,7 +79,7 @@ class Algorithm(ABC):
                                  settings={"learner": self.learner, "part": part})
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
-    def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+    def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:  # noqa: B027
         """Let parties that never took part make what they need to answer; nothing where there is but one model."""
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:

@@ -87,7 +87,7 @@ class DigitFiveCNN(TorchLearner):
         for part in module:
             if isinstance(part, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_uniform_(part.weight, nonlinearity="relu")
-                nn.init.zeros_(part.bias)
+                part.bias.data.zero_()  # type: ignore[union-attr]
         return module
 
 

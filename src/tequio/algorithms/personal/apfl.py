@@ -75,7 +75,8 @@ class Apfl(Personal):
 def train_mixture(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
     """Train the received model, the party's own and the share, in one pass over the batches."""
     learner, local, rows = settings["learner"], local_training(party, settings), training_rows(party)
-    common, own = payload["model"], party.state.get("own_model", payload["model"])
+    common: Arrays = payload["model"]
+    own: Arrays = party.state.get("own_model", common)
     share, losses = float(party.state.get("share", settings["share"])), [float("nan")]
     down, own_down = (Descent(local, local.rate(party.round)) for _ in range(2))
     for batch in batches(rows, local, party.rng("train")):

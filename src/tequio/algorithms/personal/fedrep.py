@@ -1,6 +1,7 @@
 """FedRep: a shared representation and personal heads, trained in turns.
 
-Collins, Hassani, Mokhtari, Shakkottai: Exploiting shared representations for personalized federated learning, ICML 2021.
+Collins, Hassani, Mokhtari, Shakkottai: Exploiting shared representations for personalized federated learning,
+ICML 2021.
 """
 
 from __future__ import annotations

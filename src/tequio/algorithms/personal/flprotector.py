@@ -88,7 +88,7 @@ class FLProtector(Personal):
 
     def routing(self, federation: Federation, state: State, rows: Dataset,
                 parties: NDArray[np.int64]) -> dict[int, Payload]:
-        """Of rows that the coordinator holds, whether each party's own model would answer them, and how novel they are."""
+        """Of rows that the coordinator holds: would each party's own model answer, and how novel are they to it."""
         replies = federation.ask(parties, where_rows_go, {
             **self.asked(state), "features": np.ascontiguousarray(rows.features)}, settings=self.told())
         return {reply.party: reply.payload for reply in replies}

@@ -75,7 +75,7 @@ def best_cluster(party: Party, payload: Payload, settings: Mapping[str, Any]) ->
     """The model with the least loss on the party's training rows; the first of those that tie."""
     rows, models = party.data.train, payload["model"]
     losses = [settings["learner"].evaluate(model, rows)["loss_sum"] for model in models.values()] if len(rows) else [0]
-    return list(models)[int(np.argmin(losses))]
+    return str(list(models)[int(np.argmin(losses))])
 
 
 def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:

@@ -68,7 +68,8 @@ class PFedMe(Personal):
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains once."""
-        federation.ask(parties, train_envelope, {"model": state.model}, settings=training_settings(self, **self._ties()))
+        federation.ask(parties, train_envelope, {"model": state.model},
+                       settings=training_settings(self, **self._ties()))
 
     def _ties(self) -> dict[str, float]:
         return {"pull": self.pull, "personal_steps": self.personal_steps, "personal_rate": self.personal_rate}

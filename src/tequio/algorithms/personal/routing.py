@@ -31,10 +31,9 @@ _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 def personal_model(party: Party, payload: Payload) -> Arrays:
     """W + share * delta; W itself for a party without an increment."""
+    model: Arrays = payload["model"]
     delta: Arrays | None = party.state.get("increment")
-    if delta is None:
-        return payload["model"]
-    return shifted(payload["model"], delta, float(party.state.get("share", 1.0)))
+    return model if delta is None else shifted(model, delta, float(party.state.get("share", 1.0)))
 
 
 def _job(party: Party, payload: Payload, settings: Settings) -> Job:

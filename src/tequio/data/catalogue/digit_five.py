@@ -82,7 +82,7 @@ def _resized_domain(domain: str) -> dict[str, Any]:
             made |= {"test_images": resized(loaded.test.features), "test_target": loaded.test.target}
         return made
 
-    return decoded(f"digit_five_{domain}", FILES[entry.facts.files[-1]].sha256, make)
+    return decoded(f"digit_five_{domain}_rows", FILES[entry.facts.files[-1]].sha256, make)
 
 
 def joined(parts: list[tuple[Images, Any]], domains: tuple[str, ...], name: str) -> Dataset:
@@ -96,8 +96,10 @@ def joined(parts: list[tuple[Images, Any]], domains: tuple[str, ...], name: str)
 def resized(images: Images, side: int = SIDE) -> Images:
     """Square images at another size by linear interpolation (over an area where they shrink), grey ones tripled."""
     weights = _interpolation(images.shape[-1], side)
-    small = np.einsum("hi,rcij,wj->rchw", weights, images, weights, optimize=True).astype(np.float32) \
-        if images.shape[-1] != side else np.asarray(images, dtype=np.float32)
+    if images.shape[-1] != side:
+        images = np.einsum("hi,rcij,wj->rchw", weights, images, weights, optimize=True)
+    # In memory row after row: rows are gathered one by one in training.
+    small = np.ascontiguousarray(images, dtype=np.float32)
     return np.repeat(small, 3, axis=1) if small.shape[1] == 1 else small
 
 
@@ -107,4 +109,4 @@ def _interpolation(before: int, after: int) -> Images:
     reach = max(scale, 1.0)
     centres = (np.arange(after) + 0.5) * scale - 0.5
     weights = np.maximum(0.0, 1.0 - np.abs(np.arange(before)[None, :] - centres[:, None]) / reach)
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Images = NDArray[np.float32]
 
-_ORDER = ("mnist", "mnist_m", "svhn", "syn", "usps")
+_ORDER: tuple[Domain, ...] = ("mnist", "mnist_m", "svhn", "syn", "usps")
 
 
 @register("dataset", "digit_worlds")

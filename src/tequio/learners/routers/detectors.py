@@ -68,7 +68,7 @@ class OneClassSvm:
         rows: most rows that the region is learned from
     """
 
-    sigmas: float = 1.5
+    sigmas: float = 2.0
     components: Count = 32
     outside: Annotated[float, Interval(gt=0, lt=1)] = 0.05
     rows: Count = 2000
@@ -162,4 +162,4 @@ def _some(rows: Dataset, most: int, rng: np.random.Generator) -> Dataset:
 
 def _gaussian(places: Numbers, support: Numbers, squares: Any, gamma: float) -> Numbers:
     distances = np.square(places).sum(axis=1)[:, None] + squares[None, :] - 2 * places @ support.T
-    return np.exp(-gamma * np.maximum(distances, 0.0))
+    return np.asarray(np.exp(-gamma * np.maximum(distances, 0.0)))

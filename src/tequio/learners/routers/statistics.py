@@ -50,7 +50,7 @@ class Statistics:
 
     def novelty(self, fitted: Fitted, rows: Dataset, own: Own) -> Numbers:
         """Mahalanobis distance of a row's statistics to the party's mean."""
-        return np.sqrt(np.maximum(fitted["constant"] - 2 * _log_likelihood(fitted, described(rows)), 0.0))
+        return _distances(fitted, _log_likelihood(fitted, described(rows)))
 
 
 @register("router", "likelihood-ratio")
@@ -93,7 +93,7 @@ class LikelihoodRatio:
         values = described(rows)
         mine = _log_likelihood(fitted, values)
         others = [_log_likelihood(other, values) for other in fitted.get("others", [])]
-        return np.max(others, axis=0) - mine if others else np.sqrt(np.maximum(fitted["constant"] - 2 * mine, 0.0))
+        return np.asarray(np.max(others, axis=0) - mine) if others else _distances(fitted, mine)
 
 
 def _gaussian(told: Fitted) -> Fitted:
@@ -106,7 +106,12 @@ def _gaussian(told: Fitted) -> Fitted:
 def _log_likelihood(fitted: Fitted, values: Numbers) -> Numbers:
     away = values - fitted["centre"]
     squares: Numbers = np.einsum("rs,rs->r", away @ fitted["inverse"], away)
-    return (fitted["constant"] - squares) / 2
+    return np.asarray((fitted["constant"] - squares) / 2)
+
+
+def _distances(fitted: Fitted, likelihoods: Numbers) -> Numbers:
+    """Mahalanobis distances, from logarithms of likelihoods."""
+    return np.asarray(np.sqrt(np.maximum(fitted["constant"] - 2 * likelihoods, 0.0)))
 
 
 def described(rows: Dataset) -> Numbers:
