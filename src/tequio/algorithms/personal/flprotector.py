@@ -146,4 +146,4 @@ class FLProtectorPlus(FLProtector):
 
     def consistency(self) -> Aggregator:
         """Only parties far from where they are foretold lose weight."""
-        return Consistency(score="outlying")
+        return Consistency(score="outlying", temperature=0.1)

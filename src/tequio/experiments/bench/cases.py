@@ -16,7 +16,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, peers
+from tequio.experiments.bench import million, peers, robust
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
@@ -72,6 +72,10 @@ def _million(repeats: int, workers: int) -> dict[str, Any]:
             "unit": "x a round among 1,000"}
 
 
+def _robust(repeats: int, workers: int) -> dict[str, Any]:
+    return {**robust.measure(repeats), "mark": 3.0, "unit": "x plain numpy, at worst"}
+
+
 def _noop(repeats: int, workers: int) -> dict[str, Any]:
     population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
     engine.open(population)
@@ -105,5 +109,5 @@ def _python(*arguments: str) -> str:
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
-    "million": _million, "noop": _noop, "import": _import, "help": _help,
+    "million": _million, "robust": _robust, "noop": _noop, "import": _import, "help": _help,
 }
