@@ -34,6 +34,7 @@ KINDS = {
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
     "router": "which of a party's models answers a row",
+    "filter": "which parties' trees are good enough to be fused",
 }
 
 _COMPONENT_PACKAGES = ("data", "learners", "federation", "engines", "algorithms", "privacy", "attacks")

@@ -24,7 +24,7 @@ from .subjects import EXAMPLES, categories, every, population
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
             "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
-            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost"}
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart"}
 MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
 ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}

@@ -109,10 +109,10 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> Metrics:
-    """The main metric and the loss: of all rows together, and how the parties spread around it."""
+    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it."""
     pooled = summarise(target, merge(tallies.values()))
     found: Metrics = {}
-    for metric in dict.fromkeys([main_metric(pooled), *(["loss"] if "loss" in pooled else [])]):
+    for metric in dict.fromkeys([main_metric(pooled), *(name for name in ("f1_macro", "loss") if name in pooled)]):
         values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
         del values["count"]
