@@ -44,7 +44,7 @@ class DigitFive:
     """
 
     facts: ClassVar[Facts] = Facts(
-        127_291, 768, "10 classes", "those of its parts", "Peng et al. 2019", "the five sets of the catalogue",
+        126_291, 768, "10 classes", "those of its parts", "Peng et al. 2019", "the five sets of the catalogue",
         test_rows=10_000, groups="domain", files=tuple(
             file for entry in (Mnist, MnistM, Svhn, SynDigits, Usps) for file in entry.facts.files))
     domains: Annotated[tuple[Domain, ...], Len(1)] = ("mnist", "mnist_m", "svhn", "syn", "usps")
