@@ -36,6 +36,7 @@ KINDS = {
     "availability": "when a party can be reached on the virtual clock",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
+    "router": "which of a party's models answers a row",
     "filter": "which parties' trees are good enough to be fused",
 }
 

@@ -19,6 +19,7 @@ from tequio.federation.population import Population
 
 # Components that cannot be made, or would be too slow here, with their defaults alone.
 EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
+    ("stage", "attack"): {"attack": "mean", "hostile": [1], "parties": 3},
     ("partition", "bands"): {"positive": "yes"},
     ("partition", "custom"): {"function": "contracts.subjects:alternate"},
     ("partition", "sampled"): {"parties": 5, "rows": 4},
@@ -26,6 +27,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("selector", "fixed"): {"parties": ["1", "3"]},
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
+    ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
 }
 

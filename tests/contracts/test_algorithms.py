@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +26,9 @@ from .subjects import EXAMPLES, categories, clock, every, population
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
-            "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost",
-            "icdta4fl": "cart", "icdta4fl-plus": "cart"}
+            "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart"}
+MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}
@@ -38,7 +41,7 @@ def make(name):
     learner = LEARNERS.get(name, "logistic")
     if learner == "xgboost":
         pytest.importorskip("xgboost")
-    parts = Parts(build("learner", learner, EXAMPLES.get(("learner", learner))),
+    parts = Parts(build("learner", learner, MODULES.get(learner) or EXAMPLES.get(("learner", learner))),
                   LocalTraining(epochs=2, batch=8, learning_rate=0.05))
     return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
 
@@ -98,6 +101,8 @@ def two_workers():
         return pools[kind]
 
     with pytest.MonkeyPatch.context() as patch:
+        folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))  # where they find modules of this battery
         patch.setattr("tequio.engines.local._LIGHT_WORK", 0)  # the workers do everything, however little it is
         yield serving
     for pool in pools.values():

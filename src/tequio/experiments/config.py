@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from tequio import registry
+from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.tables import Adoption, Config, Data, Override
+from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -42,7 +43,10 @@ _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
-                               "data.validation": 0.0, "contribution": {}}
+                               "data.validation": 0.0, "contribution": {}, "attack": {},
+                               "evaluation.by_domain": Evaluation().by_domain,
+                               "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
+                               "rules.replays": Rules().replays}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -98,6 +102,7 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     if config.contribution:
         filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
     for party, own in config.overrides.items():
@@ -122,7 +127,7 @@ def config_hash(config: Config) -> str:
     for key, unused in _CAME_LATER.items():
         table, _, inner = key.partition(".")
         place, name = (plain[table], inner) if inner else (plain, table)
-        if place[name] == unused:
+        if name in place and place[name] == _plain(unused):
             del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -149,6 +154,15 @@ def _filled(kind: str, default: str, table: Mapping[str, Any], where: str) -> Gi
     component = _find(kind, name, where).component
     given = {key: value for key, value in table.items() if key != "name"}
     return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _filled_attack(table: Mapping[str, Any], where: str) -> Given:
+    """An attack's own parameters, and who attacks when; nothing where nobody attacks."""
+    if not table:
+        return {}
+    when = {key: value for key, value in table.items() if key in Schedule.__dataclass_fields__}
+    own = {key: value for key, value in table.items() if key not in when}
+    return _filled("attack", "", own, where) | _with_defaults(Schedule, validate(Schedule, when, where))
 
 
 def _with_defaults(component: Any, values: Mapping[str, Any]) -> Given:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.attacks.hostility import honest
+from tequio.experiments.domains import by_domain
 from tequio.experiments.fairness import by_group, jain_index
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
@@ -39,12 +41,14 @@ class Measured:
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
     """Evaluate a state where the config says. Injected drop-outs are for training: nobody misses an evaluation."""
-    asking = replace(federation.off_the_clock(), traffic=Traffic())
+    asking = among_honest(scenario, federation)
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
     if "coordinator" in how.at:
         metrics |= _at_coordinator(scenario, asking, state)
+        metrics |= attack_success(scenario, asking, state)
+        metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
@@ -75,6 +79,24 @@ def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table
     if higher_is_better(metric):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
     return named("parties", found) | named("groups", by_group(federation, tallies, metric))
+
+
+def among_honest(scenario: Scenario, federation: Federation) -> Federation:
+    """The federation as it is evaluated: without drop-outs, without hostile parties, with traffic of its own."""
+    return replace(federation.off_the_clock(), traffic=Traffic(),
+                   _eligible=honest(federation.eligible(), scenario.hostility))
+
+
+def attack_success(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """Share of triggered rows that the model takes for the attacker's class: rows of other classes, and all rows."""
+    found: Metrics = {}
+    for name, every_class in (("success", False), ("success_on_all", True)):
+        rows = scenario.hostility.what.triggered(scenario.test, every_class=every_class) \
+            if scenario.hostility is not None and scenario.test is not None else None
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        if tally is not None:
+            found[f"attack.{name}"] = summarise(federation.schema.target, tally)["accuracy"]
+    return found
 
 
 def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:

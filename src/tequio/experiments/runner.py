@@ -86,7 +86,7 @@ class Run:
         self._situation = Situation()
         self._measured: Measured | None = None
         self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
-                                      recorder.event, scenario.validation, scenario.clock)
+                                      recorder.event, scenario.validation, scenario.clock, root=scenario.root)
 
     def to_its_end(self, checkpoint: Checkpoint | None) -> None:
         """Rounds until a stop rule says enough; then the model and the summary are written."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.attacks.hostility import Hostility, Schedule
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 class Scenario:
     """All that a run needs besides the engine. `warnings` are for the record and the screen.
 
-    `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by.
+    `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
+    that it trains on itself, if any. `hostility` is who attacks and how.
     """
 
     population: Population
@@ -48,6 +50,8 @@ class Scenario:
     rules: Rules
     clock: Clock | None = None
     warnings: tuple[str, ...] = ()
+    root: Dataset | None = None
+    hostility: Hostility | None = None
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
@@ -55,14 +59,17 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     train, validation = _kept_back(config, train)
+    train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
-    population, (test, validation) = prepared(population, (test, validation), config.data)
-    return Scenario(population, test, validation, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), make_clock(config, population), warnings)
+    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
+    hostility = make_hostility(config, population)
+    return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
+                    build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
+                    warnings, root, hostility)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -88,6 +95,22 @@ def make_clock(config: Config, population: Population) -> Clock | None:
     return Clock(devices, training, availability.schedule(population, config.seed), config.seed)
 
 
+def make_hostility(config: Config, population: Population) -> Hostility | None:
+    """Who attacks and how, if anybody does."""
+    if not config.attack:
+        return None
+    when = {key: value for key, value in config.attack.items() if key in Schedule.__dataclass_fields__}
+    attack = build_named("attack", {key: value for key, value in config.attack.items() if key not in when})
+    return Hostility.of(attack, Schedule(**when), population)
+
+
+def attacked(algorithm: Algorithm, hostility: Hostility | None) -> Algorithm:
+    """The algorithm with the attack as the first stage, so that every other stage sees what hostile parties send."""
+    if hostility is None:
+        return algorithm
+    return replace(algorithm, parts=replace(algorithm.parts, stages=(hostility, *algorithm.parts.stages)))
+
+
 def make_engine(config: Config) -> Engine:
     """The engine, not yet opened."""
     engine: Engine = build_named("engine", config.engine).create()
@@ -110,6 +133,17 @@ def _kept_back(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]
     """Rows for the parties, and rows that the coordinator judges models by."""
     share = config.data.validation
     return hold_out(train, share, stream(config.seed, "coordinator validation")) if share else (train, None)
+
+
+def _root_rows(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties and rows that the coordinator trains on itself, where its aggregator asks for some."""
+    wanted = config.aggregator.get("root_rows", 0)
+    if not wanted:
+        return train, None
+    if wanted >= len(train):
+        raise ConfigError(f"aggregator.root_rows = {wanted} leaves no rows for the parties: there are {len(train)}",
+                          remedy="set a smaller aggregator.root_rows")
+    return hold_out(train, wanted / len(train), stream(config.seed, "root rows"))
 
 
 def _loaded(own: dict[str, Any]) -> Loaded:

@@ -78,11 +78,14 @@ class Evaluation(Table):
         every: rounds from one evaluation to the next; the last round is always evaluated
         at: on the coordinator's test rows, on the parties' own rows, or on both
         parties: how many parties evaluate, the same ones in every round (0: all)
+        by_domain: also report on the coordinator's rows domain by domain, for the parties of each domain: `local.*` on
+            rows of their own domain, `global.*` on all rows, and where their routers send rows
     """
 
     every: Annotated[int, Ge(1)] = 1
     at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
     parties: Count = 100
+    by_domain: bool = False
 
 
 class Stop(Table):
@@ -166,6 +169,7 @@ class Config(Table):
         stages: what is done to updates on their way, in this order
         devices: how fast parties compute and send, which starts a virtual clock
         availability: when parties can be reached on the virtual clock
+        attack: what hostile parties do, which parties these are, and in which rounds
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
@@ -185,6 +189,7 @@ class Config(Table):
     topology: Component = Field(default_factory=dict)
     contribution: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
+    attack: Component = Field(default_factory=dict)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)

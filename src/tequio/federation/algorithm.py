@@ -11,9 +11,10 @@ import numpy as np
 from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
-from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.aggregation import Aggregator, Combined, Mean
 from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
+from tequio.federation.screening import screened
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
 from tequio.learners.learner import Learner, LocalTraining
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
     from tequio.federation.stages import Stage
-    from tequio.learners.learner import Tally
+    from tequio.learners.learner import Arrays, Tally
     from tequio.learners.trees.learner import TreeLearner
 
 
@@ -81,6 +82,9 @@ class Algorithm(ABC):
         replies = federation.ask(parties, evaluate, {"model": state.model},
                                  settings={"learner": self.learner, "part": part})
         return {reply.party: reply.payload for reply in replies if reply.payload}
+
+    def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:  # noqa: B027
+        """Let parties that never took part make what they need to answer; nothing where there is but one model."""
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
@@ -138,12 +142,26 @@ class Algorithm(ABC):
 
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:
-        """The aggregate of the replies' updates along the topology, with the aggregator's memory."""
-        for reply in replies:
-            models.check_shapes(reply.payload[name], state.model, f"party '{federation.name(reply.party)}'")
+        """The aggregate of the replies' updates along the topology, with the aggregator's memory.
+
+        Updates that cannot be used are refused with the name of their party; where none is left the model stays.
+        """
         weights = np.ones(len(replies)) if weights is None else weights.astype(np.float64)
-        updates = Updates(replies.parties, [payload[name] for payload in replies.payloads], weights)
-        combined = federation.topology.combine(updates, self.parts.aggregator, state.memory.get("aggregator", {}))
+        memory = dict(state.memory.get("aggregator", {}))
+        updates, seen = screened(federation, state.model, replies, name, weights, memory)
+        if not len(updates):
+            return Combined(models.zeros(state.model), {**memory, **seen})
+        updates = replace(updates, root=self._root_update(federation, state))
+        combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
             federation.record("aggregation", {"round": federation.round, **combined.notes})
-        return replace(combined, updates=updates)
+        return replace(combined, updates=updates, memory={**combined.memory, **seen})
+
+    def _root_update(self, federation: Federation, state: State) -> Arrays | None:
+        """What the coordinator's own rows make of the model, for an aggregator that asks for it."""
+        if not getattr(self.parts.aggregator, "root_rows", 0) or federation.root is None:
+            return None
+        local = self.parts.local
+        trained = self.learner.train(state.model, federation.root, local, federation.rng("root"),
+                                     learning_rate=local.rate(federation.round))
+        return models.difference(trained.model, state.model)

@@ -34,6 +34,9 @@ def execute(order: Order, population: Population, states: States) -> Outcome:
     stages = [from_plain(stage) for stage in order.stages]
     parties = [Party(index, order.round, dict(states.get(index, ())), population) for index in order.parties]
     inputs = _inputs(order)
+    for stage in stages:
+        for party in parties if hasattr(stage, "enter") else ():
+            stage.enter(party)
     answers = _run_together(task, parties, inputs, settings, stages) or [
         _run_alone(task, party, given, settings, stages) for party, given in zip(parties, inputs, strict=True)]
     for party, answer in zip(parties, answers, strict=True):

@@ -52,6 +52,9 @@ class Rules:
         quorum: share of the asked parties that must answer
         minimum_rows: parties with fewer rows are never chosen
         categories: only parties of these categories are chosen (none given: all)
+        held_out: these parties are never chosen; the final model is tried on them as on newcomers
+        largest_update: refuse updates longer than so many times the cohort's median (0: any length)
+        replays: what to do with an update that somebody sent in an earlier round
     """
 
     dropout: Annotated[float, Interval(ge=0, le=1)] = 0.0
@@ -59,6 +62,9 @@ class Rules:
     quorum: Annotated[float, Interval(ge=0, le=1)] = 0.5
     minimum_rows: Annotated[int, Ge(0)] = 1
     categories: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    largest_update: Annotated[float, Ge(0)] = 0.0
+    replays: Literal["allow", "refuse"] = "allow"
 
 
 @dataclass
@@ -74,7 +80,8 @@ class Traffic:
 class Federation:
     """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
 
-    `validation` are rows of the coordinator's own, by which it may judge models; no party holds them.
+    `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
+    itself, for aggregators that compare updates with its own. No party holds them.
     """
 
     population: Population = field(repr=False)
@@ -87,6 +94,7 @@ class Federation:
     clock: Clock | None = None
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    root: Dataset | None = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
     _groups: tuple[list[str], NDArray[np.int64]] | None = None
@@ -133,8 +141,10 @@ class Federation:
             categories = self.population.partition.categories
             if self.rules.categories:
                 allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
+            allowed[[self.index(name) for name in self.rules.held_out]] = False
             if not allowed.any():
-                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows, rules.categories or "
+                                                                  "rules.held_out")
             self._eligible = np.flatnonzero(allowed)
         return self._eligible
 
@@ -181,10 +191,18 @@ class Federation:
                           tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
         replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
-        self._judge(task, asked, replies)
+        self._judge(task.name, len(asked), replies)
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
         return replies
+
+    def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
+        """Count some answers as failures of their parties after all: an aggregation cannot use them."""
+        remedy = "set rules.on_failure = 'continue' to go on without such parties"
+        failures = [Failure(party, cause, remedy) for party, cause in causes.items()]
+        asked = len(replies) + len(replies.failures) + len(replies.dropped) + len(replies.late)
+        left = tuple(reply for reply in replies if reply.party not in causes)
+        self._judge("aggregate", asked, replace(replies, answers=left, failures=tuple(failures)))
 
     def _known(self, parties: ArrayLike) -> NDArray[np.int64]:
         asked = np.unique(np.asarray(parties, dtype=np.int64))
@@ -244,17 +262,17 @@ class Federation:
                                  **({"late": len(replies.late)} if replies.late else {}),
                                  "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
-    def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
+    def _judge(self, task: str, asked: int, replies: Replies) -> None:
         for failure in replies.failures:
             name = self.name(failure.party)
-            self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
+            self.record("failure", {"round": self.round, "task": task, "party": name, "cause": failure.cause,
                                     "trace": failure.trace})
             if self.rules.on_failure == "stop":
                 raise self._error(name, task, failure)
-        if len(replies) < self.rules.quorum * len(asked):
+        if len(replies) < self.rules.quorum * asked:
             missing = [f"{len(replies.dropped)} dropped out", f"{len(replies.failures)} failed",
                        *([f"{len(replies.late)} were too late{self._fastest()}"] if replies.late else [])]
-            raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
+            raise QuorumError(f"only {len(replies)} of {asked} parties answered task '{task}' in round "
                               f"{self.round} ({', '.join(missing)}); the quorum is {self.rules.quorum:.0%}",
                               remedy="raise devices.deadline or lower rules.quorum" if replies.late else
                                      "lower rules.quorum, or find out why")
@@ -266,9 +284,9 @@ class Federation:
         last = self.clock.last
         return f" (it closed after {last.seconds:.1f} s, the fastest needs {last.ends.min():.1f} s)"
 
-    def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
-        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
-                           party=name, round=self.round, task=task.name, cause=failure.cause,
+    def _error(self, name: str, task: str, failure: Failure) -> PartyError:
+        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task}': {failure.cause}",
+                           party=name, round=self.round, task=task, cause=failure.cause,
                            remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go on "
                                                     "without parties that fail")
         error.add_note(failure.trace)

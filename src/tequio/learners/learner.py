@@ -63,12 +63,14 @@ class LocalTraining:
 class Correction:
     """Added to every gradient: offset + pull * (weights - anchor). One form for FedProx, SCAFFOLD, FedDyn, Ditto.
 
-    Without an anchor the pull is towards the model that training starts from. It is added after clipping.
+    Without an anchor the pull is towards the model that training starts from. It is added after clipping. Parameters
+    that are named `frozen` stay as they are.
     """
 
     offset: Arrays | None = None
     pull: float = 0.0
     anchor: Arrays | None = None
+    frozen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,11 @@ class TorchLearner(ABC):
         scores: NDArray[Any] = scores_of(ready.kind, outputs_of(ready, data), data.schema.target).numpy()
         return scores
 
+    def outputs(self, model: Arrays, data: Dataset) -> NDArray[Any]:
+        """What the module gives before it becomes probabilities, (rows, outputs)."""
+        values: NDArray[Any] = outputs_of(self._loaded(model, data.schema), data).numpy()
+        return values
+
     def evaluate(self, model: Arrays, data: Dataset) -> Tally:
         """Additive counts of the rows, with the loss that the module is trained on."""
         import torch
@@ -102,7 +107,7 @@ class TorchLearner(ABC):
         if not jobs:
             return []
         ready = self._ready(jobs[0].data.schema)
-        if ready.stack is None:
+        if ready.stack is None or any(job.correction and job.correction.frozen for job in jobs):
             return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
                                correction=job.correction) for job in jobs]
         rate = how.learning_rate if learning_rate is None else learning_rate

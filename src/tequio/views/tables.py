@@ -55,6 +55,9 @@ def sweep_table(swept: SweepResult) -> RichTable:
               f"parties.{metric}.worst_decile": "at parties\nworst tenth",
               f"validation.{metric}": f"validation\n{metric}"}
     names = [name for name in titles if name in swept.table.columns][:3]
+    if "attack.success" in swept.table.columns:
+        titles["attack.success"] = "attack\nsuccess"
+        names.append("attack.success")
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
     table = _table(_title(f"{swept.folder.name}, mean ± sd over seeds", metric))
     for key in [*keys, "seeds"]:
@@ -106,6 +109,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
     "at parties\nmean ± sd": lambda summary, metric: plus_minus(summary["metrics"].get(f"parties.{metric}.mean"),
                                                                    summary["metrics"].get(f"parties.{metric}.sd")),
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
+    "attack\nsuccess": lambda summary, metric: _metric("attack.success", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
     "\ntime": lambda summary, metric: "" if _virtual_time(summary) else in_time(summary["seconds"]),
     "virtual\ntime": lambda summary, metric: _virtual_time(summary),

@@ -16,7 +16,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, peers, trees
+from tequio.experiments.bench import million, peers, robust, trees
 from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
@@ -85,6 +85,10 @@ def _tree_prediction(repeats: int, workers: int) -> dict[str, Any]:
     return {"seconds": each * trees.PREDICTED / 1e6, "value": each, "mark": 1.0, "unit": "microseconds a row"}
 
 
+def _robust(repeats: int, workers: int) -> dict[str, Any]:
+    return {**robust.measure(repeats), "mark": 3.0, "unit": "x plain numpy, at worst"}
+
+
 def _noop(repeats: int, workers: int) -> dict[str, Any]:
     population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
     engine.open(population)
@@ -119,6 +123,6 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
     "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
-    "million": _million, "trees": _trees, "tree-prediction": _tree_prediction, "noop": _noop,
+    "million": _million, "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "noop": _noop,
     "import": _import, "help": _help,
 }
