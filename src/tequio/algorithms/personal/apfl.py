@@ -61,9 +61,9 @@ class Apfl(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Train both models; average the copies of the global one."""
-        replies, state = collected(self, federation, state, train_mixture, share=self.share,
-                                   share_rate=self.share_rate)
-        return averaged(self, federation, state, replies, self.weights)
+        chosen, replies = collected(self, federation, state, train_mixture, share=self.share,
+                                    share_rate=self.share_rate)
+        return averaged(self, federation, state, chosen, replies, self.weights)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains once."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
     from tequio.federation.replies import Replies
+    from tequio.federation.selection import Choice
     from tequio.federation.task import Task
     from tequio.learners.learner import Arrays, LocalTraining, Tally
 
@@ -57,21 +58,21 @@ class Personal(Algorithm):
 
 
 def collected(algorithm: Algorithm, federation: Federation, state: State, task: Task,
-              **settings: Any) -> tuple[Replies, State]:
-    """Select parties and have them do a task on the state's model; the answers, and the state with the choice kept."""
+              **settings: Any) -> tuple[Choice, Replies]:
+    """Select parties and have them do a task on the state's model."""
     chosen = algorithm.select(federation, state)
     replies = federation.ask(chosen.parties, task, {"model": state.model},
                              settings=training_settings(algorithm, **settings), stages=algorithm.parts.stages)
-    return replies, state.next(selector=chosen.memory)
+    return chosen, replies
 
 
-def averaged(algorithm: Algorithm, federation: Federation, state: State, replies: Replies, weights: Weights,
-             rate: float = 1.0) -> State:
+def averaged(algorithm: Algorithm, federation: Federation, state: State, chosen: Choice, replies: Replies,
+             weights: Weights, rate: float = 1.0) -> State:
     """The state after the mean of the answers' updates, followed at a rate."""
     if not replies:
-        return state
+        return algorithm.conclude(federation, state, chosen, replies)
     mean = algorithm.aggregate(federation, state, replies, weights=party_weights(replies, weights))
-    return state.next(shifted(state.model, mean.update, rate), aggregator=mean.memory)
+    return algorithm.conclude(federation, state, chosen, replies, shifted(state.model, mean.update, rate), mean)
 
 
 def with_epochs(local: LocalTraining, epochs: int) -> LocalTraining:

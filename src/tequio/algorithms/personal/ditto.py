@@ -64,9 +64,9 @@ class Ditto(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Train the received model for everybody, and the party's own for itself."""
-        replies, state = collected(self, federation, state, train_both, pull=self.pull,
-                                   second=with_epochs(self.parts.local, self.personal_epochs))
-        return averaged(self, federation, state, replies, self.weights)
+        chosen, replies = collected(self, federation, state, train_both, pull=self.pull,
+                                    second=with_epochs(self.parts.local, self.personal_epochs))
+        return averaged(self, federation, state, chosen, replies, self.weights)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains a personal model once."""

@@ -47,8 +47,8 @@ class FedBN(Personal):
     def round(self, federation: Federation, state: State) -> State:
         """Train the whole model; average what is shared."""
         private = batch_normalisation(state.model)
-        replies, state = collected(self, federation, state, train_whole, private=list(private))
-        return average_shared(self, federation, state, replies, private, self.weights)
+        chosen, replies = collected(self, federation, state, train_whole, private=list(private))
+        return average_shared(self, federation, state, chosen, replies, private, self.weights)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains once and keeps its normalisation."""

@@ -65,10 +65,10 @@ class FedRep(Personal):
     def round(self, federation: Federation, state: State) -> State:
         """Heads first, then the representation; average the representation."""
         private = last_layers(state.model, self.layers)
-        replies, state = collected(self, federation, state, train_in_turns, private=list(private),
-                                   second=self.parts.local,
-                                   local=with_epochs(self.parts.local, self.head_epochs))
-        return average_shared(self, federation, state, replies, private, self.weights)
+        chosen, replies = collected(self, federation, state, train_in_turns, private=list(private),
+                                    second=self.parts.local,
+                                    local=with_epochs(self.parts.local, self.head_epochs))
+        return average_shared(self, federation, state, chosen, replies, private, self.weights)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains a head on the representation as it is."""

@@ -49,8 +49,8 @@ class FineTuning(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """One round of federated averaging."""
-        replies, state = collected(self, federation, state, train)
-        return averaged(self, federation, state, replies, self.weights)
+        chosen, replies = collected(self, federation, state, train)
+        return averaged(self, federation, state, chosen, replies, self.weights)
 
 
 def tuned(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Arrays:

@@ -70,8 +70,8 @@ class FLProtector(Personal):
     def round(self, federation: Federation, state: State) -> State:
         """The federated phase, then the personal one from the new model."""
         protected = replace(self, parts=replace(self.parts, aggregator=self.aggregator()))
-        replies, state = collected(protected, federation, state, train)
-        state = averaged(protected, federation, state, replies, self.weights)
+        chosen, replies = collected(protected, federation, state, train)
+        state = averaged(protected, federation, state, chosen, replies, self.weights)
         return self._personal_phase(federation, state, replies.parties) if self.personalise else state
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:

@@ -53,7 +53,7 @@ class Ifca(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Parties choose a model and train it; each model is averaged over those who chose it."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         replies = federation.ask(chosen.parties, train_best, self.asked(state), settings=training_settings(self),
                                  stages=self.parts.stages)
         models, memories = dict(state.model), dict(state.memory.get("clusters", {}))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
+    from tequio.federation.selection import Choice
     from tequio.learners.learner import Arrays, Job, Trained
 
 
@@ -62,15 +63,16 @@ def keep_own_part(party: Party, payload: Payload, result: Trained, settings: Map
             "loss": result.loss}
 
 
-def average_shared(algorithm: Algorithm, federation: Federation, state: State, replies: Replies,
+def average_shared(algorithm: Algorithm, federation: Federation, state: State, chosen: Choice, replies: Replies,
                    private: tuple[str, ...], weights: Weights) -> State:
     """The mean of the shared part; the private part of the global model stays as it began, for newcomers."""
     if not replies:
-        return state
+        return algorithm.conclude(federation, state, chosen, replies)
     shared = {name: values for name, values in state.model.items() if name not in private}
     mean = algorithm.aggregate(federation, replace(state, model=shared), replies,
                                weights=party_weights(replies, weights))
-    return state.next({**state.model, **shifted(shared, mean.update)}, aggregator=mean.memory)
+    after = {**state.model, **shifted(shared, mean.update)}
+    return algorithm.conclude(federation, state, chosen, replies, after, mean)
 
 
 INFERENCE = by_model("own part", whole)

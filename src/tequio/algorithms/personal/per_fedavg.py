@@ -68,8 +68,8 @@ class PerFedAvg(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Meta-steps at the parties; the mean of their changes."""
-        replies, state = collected(self, federation, state, train_to_adapt, adapt_rate=self.adapt_rate, form=self.form)
-        return averaged(self, federation, state, replies, self.weights)
+        chosen, replies = collected(self, federation, state, train_to_adapt, adapt_rate=self.adapt_rate, form=self.form)
+        return averaged(self, federation, state, chosen, replies, self.weights)
 
 
 @task("per-fedavg.train")

@@ -63,8 +63,8 @@ class PFedMe(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Train copies by their personal models; follow the mean copy."""
-        replies, state = collected(self, federation, state, train_envelope, **self._ties())
-        return averaged(self, federation, state, replies, self.weights, self.coordinator_rate)
+        chosen, replies = collected(self, federation, state, train_envelope, **self._ties())
+        return averaged(self, federation, state, chosen, replies, self.weights, self.coordinator_rate)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains once."""
