@@ -32,6 +32,8 @@ KINDS = {
     "contribution": "what each party added to a round",
     "stage": "something done to an update on its way",
     "topology": "who may talk to whom",
+    "devices": "how fast parties compute and send on the virtual clock, and what that costs",
+    "availability": "when a party can be reached on the virtual clock",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
     "filter": "which parties' trees are good enough to be fused",

@@ -19,13 +19,14 @@ from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, summarise
 
-from .subjects import EXAMPLES, categories, every, population
+from .subjects import EXAMPLES, categories, clock, every, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
             "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost",
             "icdta4fl": "cart", "icdta4fl-plus": "cart"}
+ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")
@@ -55,7 +56,8 @@ class Play:
         if engine is None:
             self.engine.open(who)
         topology = build("topology", TOPOLOGIES.get(name, "client-server"))
-        self.federation = Federation(who, self.engine, seed=7, rules=Rules(**rules), topology=topology)
+        self.federation = Federation(who, self.engine, seed=7, rules=Rules(**rules), topology=topology,
+                                     clock=clock(who) if name in ON_THE_CLOCK else None)
         self.state = self.algorithm.start(self.federation)
 
     def rounds(self, count):
@@ -66,13 +68,18 @@ class Play:
 
     def saved(self):
         return payloads.encode({"model": self.state.model, "memory": dict(self.state.memory),
-                                "round": self.federation.round,
+                                "round": self.federation.round, "clock": self.time(),
                                 "parties": {str(party): state for party, state in self.engine.states().items()}})
+
+    def time(self):
+        return self.federation.clock.to_plain() if self.federation.clock is not None else {}
 
     def resumed_from(self, data):
         content = payloads.decode(data)
         self.state = State(content["model"], content["memory"])
         self.federation.round = content["round"]
+        if self.federation.clock is not None:
+            self.federation.clock.restore(content["clock"])
         self.engine.restore({int(party): state for party, state in content["parties"].items()})
         return self
 
@@ -117,7 +124,8 @@ def test_two_workers_give_what_one_process_gives(name, two_workers):
 def test_one_party_is_enough(name):
     algorithm, who, engine = make(name), people(name, parties=1), InlineEngine()
     engine.open(who)
-    federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")))
+    federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")),
+                            clock=clock(who) if name in ON_THE_CLOCK else None)
     state = algorithm.start(federation)
     federation.round = 1
     state = algorithm.round(federation, state)

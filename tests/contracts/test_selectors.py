@@ -14,7 +14,7 @@ from tequio.federation.federation import Federation, Rules
 from tequio.federation.selection import Turn
 from tequio.learners.learner import LocalTraining
 
-from .subjects import every, make, population, table
+from .subjects import clock, every, make, population, table
 
 
 def federation(engine=None, parties=6, seed=0, **rules):
@@ -22,7 +22,8 @@ def federation(engine=None, parties=6, seed=0, **rules):
     if engine is None:
         engine = InlineEngine()
         engine.open(people)
-    return Federation(people, engine, seed=seed, rules=Rules(**rules), validation=table(30, seed=9))
+    return Federation(people, engine, seed=seed, rules=Rules(**rules), validation=table(30, seed=9),
+                      clock=clock(people, seed))
 
 
 def parts(name):

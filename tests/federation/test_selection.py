@@ -16,7 +16,10 @@ from tequio.federation.selection import AllParties, Choice, FixedParties, Random
 
 
 class Names:
-    """All that a selector of names asks of a federation."""
+    """All that these selectors ask of a federation."""
+
+    def __init__(self, eligible: np.ndarray) -> None:
+        self.eligible = lambda: eligible
 
     def index(self, name: str) -> int:
         if name not in "abcdefghij":
@@ -25,7 +28,7 @@ class Names:
 
 
 def choose(selector: Selector, eligible: np.ndarray, rng: np.random.Generator | None = None) -> Choice:
-    federation: Any = Names()
+    federation: Any = Names(eligible)
     return selector.choose(Turn(federation, eligible, {}, rng or np.random.default_rng(0)))
 
 

@@ -82,10 +82,13 @@ class Result:
         """The model: named arrays."""
         return read_model(self.folder)
 
-    def plot(self, metric: str = "", path: str | Path | None = None) -> Any:
-        """A matplotlib figure of a metric over rounds, baselines beside it; saved where a path is given."""
+    def plot(self, metric: str = "", path: str | Path | None = None, by: str = "round") -> Any:
+        """A matplotlib figure of a metric over rounds (or over `by`, such as `clock.seconds`), baselines beside it.
+
+        It is saved where a path is given.
+        """
         # Views stand above experiments; this is the one door through which a result shows itself.
-        return import_module("tequio.views.plots").plot_results(self, metric=metric, path=path)
+        return import_module("tequio.views.plots").plot_results(self, metric=metric, path=path, by=by)
 
     def to_dict(self) -> dict[str, Any]:
         """The summary with the folder and the baselines' summaries: what `tequio run --json` prints."""

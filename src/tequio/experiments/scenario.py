@@ -15,6 +15,9 @@ from tequio.experiments.config import GIVEN_DATA, build_named
 from tequio.experiments.preparing import prepared
 from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
+from tequio.federation.availability import Always
+from tequio.federation.clock import Clock
+from tequio.federation.devices import Instant, consenting
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
@@ -43,6 +46,7 @@ class Scenario:
     algorithm: Algorithm
     topology: Topology
     rules: Rules
+    clock: Clock | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -58,7 +62,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = replace(population, overrides=_overrides(config, population))
     population, (test, validation) = prepared(population, (test, validation), config.data)
     return Scenario(population, test, validation, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings)
+                    Rules(**config.rules), make_clock(config, population), warnings)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -70,6 +74,18 @@ def make_algorithm(config: Config) -> Algorithm:
                   stages=tuple(build_named("stage", stage) for stage in config.stages))
     algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
     return algorithm
+
+
+def make_clock(config: Config, population: Population) -> Clock | None:
+    """The virtual clock, where the config says how fast devices are."""
+    devices, availability = build_named("devices", config.devices), build_named("availability", config.availability)
+    if isinstance(devices, Instant):
+        if not isinstance(availability, Always):
+            raise ConfigError("[availability] looks at the virtual clock, and this run has none",
+                              remedy="add a [devices] table, such as: devices = \"mobile\"")
+        return None
+    training = population.sizes * (1.0 - population.split.validation - population.split.test)
+    return Clock(devices, training, availability.schedule(population, config.seed), config.seed)
 
 
 def make_engine(config: Config) -> Engine:
@@ -111,7 +127,14 @@ def _last_loaded(component: Any) -> Loaded:
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
-    return {population.index(name): own.model_dump() for name, own in config.overrides.items()}
+    devices, own = build_named("devices", config.devices), {}
+    if not isinstance(devices, Instant):
+        own = {int(party): {"share_rows": True} for party in consenting(devices, config.seed, len(population))}
+    for name, override in config.overrides.items():
+        party = population.index(name)
+        said = override.model_dump(exclude=None if "share_rows" in override.model_fields_set else {"share_rows"})
+        own[party] = {**own.get(party, {}), **said}
+    return own
 
 
 def _check_classes(population: Population, policy: str) -> tuple[str, ...]:

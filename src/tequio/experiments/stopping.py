@@ -62,12 +62,17 @@ class StopRules:
             return "convergence"
         if rules.seconds and seconds >= rules.seconds:
             return "seconds"
+        if rules.virtual_seconds and row.get("clock.seconds", 0.0) >= rules.virtual_seconds:
+            return "virtual_seconds"
         return "rounds" if round >= self.rounds else ""
 
 
 def check_rules(config: Config) -> None:
     """Refuse rules that nothing could ever satisfy, before work starts."""
     stop = config.stop
+    if stop.virtual_seconds and config.devices["name"] == "instant":
+        raise ConfigError("[stop] virtual_seconds looks at the virtual clock, and this run has none",
+                          remedy="add a [devices] table, such as: devices = \"mobile\"")
     if stop.metric:
         higher_is_better(stop.metric)
     if stop.target is None and not stop.patience:

@@ -94,6 +94,7 @@ class Stop(Table):
         patience: stop after so many rounds without a better value
         tolerance: stop when the model moves less than this in a round
         seconds: stop after so much time
+        virtual_seconds: stop after the round in which the virtual clock passes this; needs [devices]
     """
 
     metric: str = ""
@@ -101,6 +102,7 @@ class Stop(Table):
     patience: Count = 0
     tolerance: Annotated[float, Ge(0)] = 0.0
     seconds: Annotated[float, Ge(0)] = 0.0
+    virtual_seconds: Annotated[float, Ge(0)] = 0.0
 
 
 class Adoption(Table):
@@ -162,6 +164,8 @@ class Config(Table):
         topology: who talks to whom
         contribution: how what a round gained is divided among its parties (none: it is not)
         stages: what is done to updates on their way, in this order
+        devices: how fast parties compute and send, which starts a virtual clock
+        availability: when parties can be reached on the virtual clock
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
@@ -185,6 +189,8 @@ class Config(Table):
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)
     adoption: Adoption = Field(default_factory=Adoption)
+    devices: Component = Field(default_factory=dict)
+    availability: Component = Field(default_factory=dict)
     engine: Component = Field(default_factory=dict)
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)

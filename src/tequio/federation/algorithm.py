@@ -102,7 +102,8 @@ class Algorithm(ABC):
         selector = self.parts.selector
         if not observed:
             self._refuse_observers()
-        choice = selector.choose(self._turn(federation, state, state.memory.get("selector", {}), "select"))
+        turn = self._turn(federation, state, state.memory.get("selector", {}), "select")
+        choice = selector.choose(replace(turn, eligible=federation.reachable()))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
 

@@ -9,6 +9,7 @@ import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError, QuorumError
+from tequio.federation.selectors.drawing import cohort_size
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 class Turn:
     """A selector's turn in a round: all that it may look at. `memory` is what it gave back the last time.
 
+    `eligible` are those that can be reached at this moment; `federation.eligible()` are all that ever may be chosen.
     It may ask the parties about the model (`federation.ask`), and judge models on `federation.validation`.
     """
 
@@ -110,10 +112,7 @@ class RandomParties:
     def choose(self, turn: Turn) -> Choice:
         """Draw the cohort; the cost depends on the cohort, not on the population."""
         eligible = turn.eligible
-        wanted = self.count or max(1, round(self.fraction * len(eligible)))
-        if wanted > len(eligible):
-            raise ConfigError(f"the selector wants {wanted} parties a round but only {len(eligible)} are eligible",
-                              remedy="lower selector.count, or loosen the eligibility rules")
+        wanted = cohort_size(turn, self.count, self.fraction)
         return Choice(eligible[np.sort(turn.rng.choice(len(eligible), size=wanted, replace=False, shuffle=False))])
 
 

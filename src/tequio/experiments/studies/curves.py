@@ -1,6 +1,7 @@
-"""What studies read off the curve of a metric over the rounds of a finished run.
+"""What studies read off the curve of a metric over the rounds, or over the virtual time, of a finished run.
 
-A cell asks for it by name with the metric in brackets: `rounds_to(test.accuracy, 0.9)`, `area(validation.loss)`.
+A cell asks for it by name with the metric in brackets: `rounds_to(test.accuracy, 0.9)`, `area(validation.loss)`,
+`seconds_to(test.accuracy, 0.9)`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Reading:
     read: Callable[[Sequence[float], Sequence[float], float], float]
     has_target: bool = False
     higher_is_better: bool | None = None
+    by: str = "round"
 
 
 def rounds_to(rounds: Sequence[float], values: Sequence[float], target: float) -> float:
-    """The first round, counted from 1, whose value is at least the target; infinite where none is."""
+    """The first round, counted from 1 (or moment), whose value is at least the target; infinite where none is."""
     return next((place for place, value in zip(rounds, values, strict=True) if value >= target), inf)
 
 
@@ -46,6 +48,7 @@ def area(rounds: Sequence[float], values: Sequence[float], target: float = 0.0) 
 
 READINGS = {
     "rounds_to": Reading(rounds_to, has_target=True, higher_is_better=False),
+    "seconds_to": Reading(rounds_to, has_target=True, higher_is_better=False, by="clock.seconds"),
     "area": Reading(area),
     "mean": Reading(lambda rounds, values, target: float(np.mean(values))),
     "lowest": Reading(lambda rounds, values, target: float(np.min(values))),
@@ -64,7 +67,10 @@ class CurveMetric:
 
     def of(self, result: Result) -> float:
         """The number for one run."""
-        rounds, values = result.metrics.series(self.metric)
+        if self.reading.by not in result.metrics.columns:
+            raise ConfigError(f"the run '{result.folder.name}' has no virtual clock",
+                              remedy="add a [devices] table to its config, or ask for rounds")
+        rounds, values = result.metrics.series(self.metric, by=self.reading.by)
         if not values:
             raise ConfigError(f"the run '{result.folder.name}' has no value of '{self.metric}'",
                               remedy="evaluate it, or ask for another metric")
