@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tequio import registry
 from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
@@ -92,6 +93,12 @@ def test_the_same_stream_gives_the_same_choice(name):
 @every("selector")
 def test_one_eligible_party_is_chosen(name):
     assert choose(name, [1]).parties.tolist() == [1]
+
+
+# `fixed` says by an error that none of the parties it names is there.
+@pytest.mark.parametrize("name", [name for name in registry.names("selector") if name != "fixed"])
+def test_nobody_is_chosen_where_nobody_can_be_reached(name):
+    assert choose(name, np.zeros(0, dtype=np.int64)).parties.tolist() == []
 
 
 @every("selector")

@@ -56,11 +56,12 @@ class DynHybridSelector:
         """Move the deadline, then choose as HybridFL does."""
         clock = clock_of(turn, "dyn-hybridfl")
         candidates = expected(turn, clock, draw(turn, self.count, self.fraction))
-        pace = float(candidates.training.mean() + candidates.upload.mean())
-        rule = self.moved(turn.memory.get("rule", {}), pace)
-        turn.federation.record("deadline", {"round": turn.federation.round, **rule})
-        return hybrid_choice(turn, "dyn-hybridfl", clock, candidates, rule["deadline"], root=self.root,
-                             legacy=self.legacy, rule=rule)
+        rule = turn.memory.get("rule", {})
+        if len(candidates.parties):  # without candidates there is no pace to follow
+            rule = self.moved(rule, float(candidates.training.mean() + candidates.upload.mean()))
+            turn.federation.record("deadline", {"round": turn.federation.round, **rule})
+        return hybrid_choice(turn, "dyn-hybridfl", clock, candidates, rule.get("deadline", self.deadline),
+                             root=self.root, legacy=self.legacy, rule=rule)
 
     def moved(self, rule: Payload, pace: float) -> Payload:
         """The rule's memory after a round whose candidates have this mean time (phi)."""

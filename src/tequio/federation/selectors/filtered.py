@@ -46,7 +46,7 @@ class FilteredParties:
         """What the other selector chooses from those that pass."""
         last, times = known_values(turn, "last", -np.inf), known_values(turn, "times", 0.0)
         passing = self._passing(turn, last, times)
-        if not len(passing):
+        if not len(passing) and len(turn.eligible):
             raise QuorumError(f"the filters leave nobody to choose in round {turn.federation.round}",
                               remedy="loosen the filters of the selector 'filtered'")
         choice = self._inner.choose(replace(turn, eligible=passing, memory=turn.memory.get("inner", {})))

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def asked_losses(turn: Turn, parties: NDArray[np.int64]) -> Losses:
-    """Who answered, each one's mean loss of the turn's model on its training rows, and how many these are."""
-    replies = turn.federation.ask(parties, evaluate, {"model": turn.model},
-                                  settings={"learner": turn.learner, "part": "train"})
+    """Who answered, each one's mean loss of the turn's model on its training rows, and how many these are.
+
+    Asking takes no virtual time, as the sources have it.
+    """
+    replies = turn.federation.off_the_clock().ask(parties, evaluate, {"model": turn.model},
+                                                  settings={"learner": turn.learner, "part": "train"})
     told = [reply for reply in replies if reply.payload]
     rows = np.array([reply.payload["rows"] for reply in told], dtype=np.float64)
     sums = np.array([reply.payload["loss_sum"] for reply in told], dtype=np.float64)
