@@ -39,7 +39,7 @@ def result_table(result: Result) -> RichTable:
     columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
     filled = {title: cells for title, cells in columns.items() if any(cells)}
     table = _table(_title(result.summary["name"], metric))
-    table.add_column("\nrun", no_wrap=True)
+    table.add_column("\nrun", overflow="fold", min_width=8)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
     for position, name in enumerate(runs):

@@ -16,7 +16,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, peers, robust
+from tequio.experiments.bench import million, peers, robust, trees
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
@@ -76,6 +76,17 @@ def _robust(repeats: int, workers: int) -> dict[str, Any]:
     return {**robust.measure(repeats), "mark": 3.0, "unit": "x plain numpy, at worst"}
 
 
+def _trees(repeats: int, workers: int) -> dict[str, Any]:
+    measured = trees.measure()
+    return {**measured, "value": measured["seconds"] if measured["peak_megabytes"] < 2000 else float("inf"),
+            "mark": 60.0, "unit": "s"}
+
+
+def _tree_prediction(repeats: int, workers: int) -> dict[str, Any]:
+    each = trees.microseconds_a_row(repeats)
+    return {"seconds": each * trees.PREDICTED / 1e6, "value": each, "mark": 1.0, "unit": "microseconds a row"}
+
+
 def _noop(repeats: int, workers: int) -> dict[str, Any]:
     population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
     engine.open(population)
@@ -109,5 +120,6 @@ def _python(*arguments: str) -> str:
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
-    "million": _million, "robust": _robust, "noop": _noop, "import": _import, "help": _help,
+    "million": _million, "robust": _robust, "trees": _trees, "tree-prediction": _tree_prediction, "noop": _noop,
+    "import": _import, "help": _help,
 }
