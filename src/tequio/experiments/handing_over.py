@@ -25,7 +25,7 @@ def hand_over(config: Config, algorithm: Algorithm, federation: Federation, stat
     how = config.adoption
     if not how.if_better and not how.fine_tune_epochs and not federation.rules.held_out:
         return measured
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=measured.traffic)
+    asking = replace(federation.off_the_clock(), traffic=measured.traffic)
     if federation.rules.held_out:
         measured = replace(measured, metrics=measured.metrics | _newcomers(asking, algorithm, state))
     parties = evaluating_parties(asking, config.evaluation.parties)

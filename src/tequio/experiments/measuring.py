@@ -9,6 +9,7 @@ import numpy as np
 
 from tequio.attacks.hostility import honest
 from tequio.experiments.domains import by_domain
+from tequio.experiments.fairness import by_group, jain_index
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
@@ -44,9 +45,8 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
-    if "coordinator" in how.at and scenario.test is not None and len(scenario.test):
-        tally = scenario.algorithm.score(asking, state, scenario.test)
-        metrics |= named("test", summarise(target, tally)) if tally is not None else {}
+    if "coordinator" in how.at:
+        metrics |= _at_coordinator(scenario, asking, state)
         metrics |= attack_success(scenario, asking, state)
         metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
     if "parties" in how.at:
@@ -58,13 +58,32 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
             table = party_table(asking, target, tallies)
-            metrics |= named("parties", differences(target, tallies, table)) if tallies else {}
+            metrics |= _between_parties(asking, tallies, table) if tallies else {}
     return Measured(metrics, table, asking.traffic)
+
+
+def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """On the coordinator's own rows: test, and validation too where the parties keep none for that."""
+    own = {"test": scenario.test, "validation": None if scenario.population.split.validation else scenario.validation}
+    metrics: Metrics = {}
+    for name, rows in own.items():
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        metrics |= named(name, summarise(federation.schema.target, tally)) if tally is not None else {}
+    return metrics
+
+
+def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+    """How the parties differ, and their categories where there are such."""
+    found = differences(federation.schema.target, tallies, table)
+    metric = next(name.rpartition(".")[0] for name in found)
+    if higher_is_better(metric):
+        found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
+    return named("parties", found) | named("groups", by_group(federation, tallies, metric))
 
 
 def among_honest(scenario: Scenario, federation: Federation) -> Federation:
     """The federation as it is evaluated: without drop-outs, without hostile parties, with traffic of its own."""
-    return replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=Traffic(),
+    return replace(federation.off_the_clock(), traffic=Traffic(),
                    _eligible=honest(federation.eligible(), scenario.hostility))
 
 

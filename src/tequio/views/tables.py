@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
-           "convergence": "the model stopped moving", "seconds": "time is up"}
+           "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up"}
 """What a stop reason means."""
 
 
@@ -95,6 +95,11 @@ def in_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _virtual_time(summary: dict[str, Any]) -> str:
+    seconds = summary["metrics"].get("clock.seconds")
+    return "" if seconds is None else in_time(seconds)
+
+
 def _metric(name: str, summary: dict[str, Any]) -> str:
     return shown(summary["metrics"].get(name), 3)
 
@@ -106,7 +111,8 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
     "attack\nsuccess": lambda summary, metric: _metric("attack.success", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
-    "\ntime": lambda summary, metric: in_time(summary["seconds"]),
+    "\ntime": lambda summary, metric: "" if _virtual_time(summary) else in_time(summary["seconds"]),
+    "virtual\ntime": lambda summary, metric: _virtual_time(summary),
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
 }
