@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def principal(rows: Dataset, count: int) -> dict[str, Any]:
-    """Mean, directions (one a row) and standard deviations along them, of as many directions as there are to have."""
+    """Mean, directions (one a row) and standard deviations along them; at most a direction for every four rows."""
     values = dense(rows)
     mean = values.mean(axis=0)
     spread, directions = np.linalg.eigh(np.cov(values, rowvar=False, bias=True).reshape(len(mean), -1))
-    kept = np.argsort(spread)[::-1][:min(count, len(rows), len(mean))]
+    # As many directions as rows would explain the party's own rows wholly, and nobody else's.
+    kept = np.argsort(spread)[::-1][:min(count, max(len(rows) // 4, 1), len(mean))]
     kept = kept[spread[kept] > 1e-12 * max(spread.max(), 1e-300)] if spread.max() > 0 else kept[:1]
     return {"centre": mean, "directions": np.ascontiguousarray(directions[:, kept].T),
             "scales": np.sqrt(np.maximum(spread[kept], 1e-300))}
