@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, DataError
 from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.models import difference, is_finite, mixed
+from tequio.federation.columns import Columns
+from tequio.federation.models import difference, is_finite, mixed, take_off
 from tequio.federation.task import task
-from tequio.learners.learner import Correction, GradientLearner, Job
+from tequio.learners.learner import Correction, GradientLearner, Job, TrainedTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
 
     MakeJob = Callable[[Party, Payload, Mapping[str, Any]], Job]
     MakeReply = Callable[[Party, Payload, Trained, Mapping[str, Any]], Payload]
+    MakeReplies = Callable[[Payload, TrainedTogether, Mapping[str, Any]], Payload | None]
 
 Weights = Literal["size", "uniform"]
 """Weigh each party by its number of training rows, or all alike."""
 
 
-def training_task(name: str, job: MakeJob, reply: MakeReply) -> Task:
-    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call."""
+def training_task(name: str, job: MakeJob, reply: MakeReply, replies: MakeReplies | None = None) -> Task:
+    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call.
+
+    `replies` makes all replies of a chunk whose parties received the same payload at once, or nothing where it cannot.
+    """
 
     def alone(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
         work, local = job(party, payload, settings), local_training(party, settings)
@@ -43,12 +48,16 @@ def training_task(name: str, job: MakeJob, reply: MakeReply) -> Task:
                                            learning_rate=local.rate(party.round))
         return reply(party, payload, _sound(result), settings)
 
-    def together(parties: Sequence[Party], payloads: Sequence[Payload], settings: Mapping[str, Any]) -> list[Payload]:
+    def together(parties: Sequence[Party], payloads: Sequence[Payload],
+                 settings: Mapping[str, Any]) -> Sequence[Payload]:
         local = _common_training(parties, settings)
         if local is None:
             return []
         jobs = [job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
         results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
+        if replies is not None and isinstance(results, TrainedTogether) and _all_the_same(payloads) and (
+                columns := replies(payloads[0], results, settings)):
+            return Columns(columns, len(parties))
         return [reply(party, payload, _sound(result), settings)
                 for party, payload, result in zip(parties, payloads, results, strict=True)]
 
@@ -64,6 +73,10 @@ def _common_training(parties: Sequence[Party], settings: Mapping[str, Any]) -> L
         return None
     local = ways.pop()
     return local if learner.trains_together(parties[0].data.train.schema, local) else None
+
+
+def _all_the_same(payloads: Sequence[Payload]) -> bool:
+    return all(payload is payloads[0] for payload in payloads)
 
 
 def _sound(result: Trained) -> Trained:
@@ -119,7 +132,14 @@ def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[st
     return update_of(payload, result)
 
 
-train = training_task("train", _job, _reply)
+def _replies(payload: Payload, results: TrainedTogether, settings: Mapping[str, Any]) -> Payload | None:
+    if settings.get("mix", 1.0) < 1:
+        return None
+    return {"update": take_off(payload["model"], results.model), "rows": results.rows, "steps": results.steps,
+            "loss": results.loss}
+
+
+train = training_task("train", _job, _reply, _replies)
 """Train the received model on the party's rows and reply with the change.
 
 Settings besides learner and local: `proximal` pulls towards the received model (FedProx); `mix` below 1 makes the party

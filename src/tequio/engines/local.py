@@ -16,11 +16,11 @@ from annotated_types import Ge
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
-from tequio.engines.columns import from_columns
 from tequio.engines.inline import InlineEngine
 from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.threads import ONE_THREAD, one_thread
 from tequio.errors import EngineError
+from tequio.federation.columns import from_columns
 from tequio.federation.exchange import Failure, Outcome, Reply
 from tequio.federation.execution import execute
 from tequio.federation.payload import numbers_in
@@ -188,8 +188,10 @@ class WorkerPool:
                               remedy="install what it needs where the workers run, or use engine.workers = 1")
         self._states.update(dict(message["states"]))
         replies = from_columns(message["replies"], message["count"]) if message["count"] else []
+        columns = message["replies"].get("payload")
         return Outcome(message["ticket"], tuple(Reply(**reply) for reply in replies),
-                       tuple(Failure(**failure) for failure in message["failures"]))
+                       tuple(Failure(**failure) for failure in message["failures"]),
+                       columns if isinstance(columns, dict) else None)
 
     def _death(self, worker: _Worker, order: Order) -> EngineError:
         code = worker.process.wait()

@@ -99,8 +99,11 @@ class Algorithm(ABC):
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:
         """The aggregate of the replies' updates along the topology, with the aggregator's memory."""
+        expected = models.shapes_of(state.model)
         for reply in replies:
-            models.check_shapes(reply.payload[name], state.model, f"party '{federation.name(reply.party)}'")
+            update = reply.payload[name]
+            if not isinstance(update, dict) or models.shapes_of(update) != expected:
+                models.check_shapes(update, state.model, f"party '{federation.name(reply.party)}'")
         weights = np.ones(len(replies)) if weights is None else weights.astype(np.float64)
         updates = Updates(replies.parties, [payload[name] for payload in replies.payloads], weights)
         combined = federation.topology.combine(updates, self.parts.aggregator, state.memory.get("aggregator", {}))

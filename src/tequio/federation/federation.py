@@ -137,7 +137,7 @@ class Federation:
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        faults = [fault for reply in answers if (fault := self._fault(reply, check))]
+        faults = [fault for outcome in outcomes for fault in self._faults(outcome, check)]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
         replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
@@ -173,6 +173,12 @@ class Federation:
             self.engine.submit(Order(self._tickets, task.name, tuple(int(party) for party in chunk), self.round,
                                      payload, plain_settings, plain_stages, own))
         return [self.engine.collect() for _ in chunks]
+
+    def _faults(self, outcome: Outcome, check: Callable[[Payload, str], object] | None) -> list[Failure]:
+        """What is wrong with the answers of a chunk. Where all are finite side by side, each one is."""
+        if check is None and outcome.columns is not None and _finite(outcome.columns):
+            return []
+        return [fault for reply in outcome.replies if (fault := self._fault(reply, check))]
 
     def _fault(self, reply: Reply, check: Callable[[Payload, str], object] | None) -> Failure | None:
         """What is wrong with an answer, if anything."""

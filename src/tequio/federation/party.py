@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import PermissionDenied
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +23,15 @@ class Party:
     changing them in place, so that a failing task leaves the state as it was.
     """
 
-    __slots__ = ("_population", "index", "round", "state")
+    __slots__ = ("_population", "_streams", "index", "round", "state")
 
-    def __init__(self, index: int, round: int, state: Payload, population: Population) -> None:
+    def __init__(self, index: int, round: int, state: Payload, population: Population,
+                 streams: Streams | None = None) -> None:
         self.index = index
         self.round = round
         self.state = state
         self._population: Population | None = population
+        self._streams = streams or Streams(population.seed, round, (index,))
 
     @property
     def name(self) -> str:
@@ -48,7 +50,8 @@ class Party:
 
     def rng(self, purpose: str) -> np.random.Generator:
         """This party's random stream for a purpose in this round."""
-        return stream(self._home().seed, purpose, self.round, self.index)
+        self._home()
+        return self._streams.of(purpose, self.index)
 
     def leave(self) -> None:
         """End of the task: nobody can reach the data through this object any more."""
