@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from tequio.errors import ConfigError, DataError
 from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.columns import Columns
-from tequio.federation.models import difference, is_finite, mixed, take_off
+from tequio.federation.models import difference, mixed, take_off
 from tequio.federation.task import task
+from tequio.learners.batches import is_finite
 from tequio.learners.learner import Correction, GradientLearner, Job, TrainedTogether
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from annotated_types import Ge, Interval
 
 from tequio.components import to_plain
 from tequio.errors import DataError, PartyError, QuorumError, TequioError
-from tequio.federation import models
 from tequio.federation.exchange import Failure, Order
 from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
 from tequio.federation.rng import stream
 from tequio.federation.roles import require_ask
 from tequio.federation.topology import ClientServer
+from tequio.learners.batches import is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -242,7 +242,7 @@ def _mean_loss(replies: Replies) -> dict[str, float]:
 
 def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return models.is_finite([value])
+        return is_finite([value])
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return all(_finite(part) for part in parts if not isinstance(part, _SCALARS))
 

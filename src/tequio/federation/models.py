@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from tequio.errors import DataError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -89,17 +88,6 @@ def unflatten(vector: NDArray[Any], like: Arrays) -> Arrays:
         parts[name] = vector[start:start + values.size].reshape(values.shape).astype(values.dtype)
         start += values.size
     return parts
-
-
-def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
-    """Whether no entry is NaN or infinite."""
-    return all(_is_finite(values) for values in arrays if values.dtype.kind == "f")
-
-
-def _is_finite(values: NDArray[Any]) -> bool:
-    # A NaN or infinite entry makes the sum of squares so; only then (or where huge numbers overflow) look at each.
-    flat = values.reshape(-1)
-    return isfinite(np.vdot(flat, flat)) or bool(np.isfinite(values).all())
 
 
 def shapes_of(model: Arrays) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class _Company:
 
     jobs: list[Job]
     places: list[int]
+    rows: list[int]
     steps: list[int]
     batch: int
 
@@ -69,22 +70,24 @@ def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: Lo
     steps_of = {count: sum(steps_of_epochs(count, how)) for count in set(rows)}
     steps = [steps_of[count] for count in rows]
     models, losses = room_for(stack, len(jobs)), np.empty(len(jobs))
-    for company in _companies(stack, jobs, steps, how):
+    for company in _companies(stack, jobs, rows, steps, how):
         losses[company.places] = _train_company(stack, kind, company, how, rate, models)
     return TrainedTogether(models, steps, losses.tolist(), rows)
 
 
-def _companies(stack: DenseStack, jobs: Sequence[Job], steps: Sequence[int], how: LocalTraining) -> Iterator[_Company]:
+def _companies(stack: DenseStack, jobs: Sequence[Job], rows: Sequence[int], steps: Sequence[int],
+               how: LocalTraining) -> Iterator[_Company]:
     copies = 4 if how.optimizer == "adam" else 2 if how.momentum else 1
     cached = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
-    batches = [how.batch or _rounded_up(len(job.data)) for job in jobs]
+    batches = [how.batch or _rounded_up(count) for count in rows]
     for batch in sorted(set(batches)):
         alike = [place for place in range(len(jobs)) if batches[place] == batch]
         alike.sort(key=lambda place: -steps[place])
         size = min(cached, max(ROOM_NUMBERS // (batch * max(stack.widths)), 1))
         for start in range(0, len(alike), size):
             places = alike[start:start + size]
-            yield _Company([jobs[place] for place in places], places, [steps[place] for place in places], batch)
+            yield _Company([jobs[place] for place in places], places, [rows[place] for place in places],
+                           [steps[place] for place in places], batch)
 
 
 def _rounded_up(rows: int) -> int:
@@ -115,7 +118,7 @@ def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: Lo
         done = end
     _check_losses(losses, jobs)
     _check_models(layers, company, models)
-    return _last_losses(losses, [len(job.data) for job in jobs], how)
+    return _last_losses(losses, company.rows, how)
 
 
 def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, descent: Descent,
