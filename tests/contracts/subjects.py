@@ -13,6 +13,8 @@ from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
 from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
+from tequio.federation.clock import Clock
+from tequio.federation.devices import Mobile
 from tequio.federation.population import Population
 
 # Components that cannot be made, or would be too slow here, with their defaults alone.
@@ -20,6 +22,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("partition", "bands"): {"positive": "yes"},
     ("partition", "custom"): {"function": "contracts.subjects:alternate"},
     ("partition", "sampled"): {"parties": 5, "rows": 4},
+    ("availability", "trace"): {"path": "trace.csv"},
     ("selector", "fixed"): {"parties": ["1", "3"]},
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
@@ -62,3 +65,8 @@ def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) 
     data = dataset or table()
     rows = np.array_split(np.arange(len(data)), parties)
     return Population(data, Partition.of(rows), Split(validation=0.1, test=0.2), seed=seed)
+
+
+def clock(people: Population, seed: int = 0) -> Clock:
+    """Phones whose links and processors differ, and one virtual clock for all."""
+    return Clock(Mobile(throughput=(0.5, 2.0)), people.sizes.astype(float), seed=seed)

@@ -128,6 +128,8 @@ def _show_run(result: Result) -> None:
     console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
+    if "clock.seconds" in result.metrics.columns:
+        console.print(f"times     {_saved_times(result)}", highlight=False, soft_wrap=True)
 
 
 def _saved_plot(result: Result) -> str:
@@ -136,6 +138,16 @@ def _saved_plot(result: Result) -> str:
     try:
         result.plot(path=result.folder / PLOT)
     except (MissingExtra, ConfigError) as cause:
+        return f"none: {cause}"
+    return str(result.folder / PLOT)
+
+
+def _saved_times(result: Result) -> str:
+    from tequio.views.timelines import PLOT, save_timelines
+
+    try:
+        save_timelines({result.summary["name"]: result}, result.folder / PLOT, title=result.summary["name"])
+    except MissingExtra as cause:
         return f"none: {cause}"
     return str(result.folder / PLOT)
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tequio.experiments.tables import Config
 
 _CHANGES: dict[str, dict[str, Any]] = {
-    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}},
+    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}, "adoption": {}},
     "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
-                    "selector": {}, "rules": {}, "overrides": {}},
+                    "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
 }
 
 

@@ -33,10 +33,16 @@ GIVEN_DATA = "given"
 _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "minibatch"),
                "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"),
                "aggregator": ("aggregator", "mean"), "topology": ("topology", "client-server"),
+               "devices": ("devices", "instant"), "availability": ("availability", "always"),
                "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
 _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+
+# Keys that came later count only where they are used, so that earlier runs are found again.
+_CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
+                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
+                               "data.validation": 0.0, "contribution": {}}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -56,9 +62,10 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
     if isinstance(given.get("plugins"), list):
         given["plugins"] = [_found(plugin, path.parent) if str(plugin).endswith(".py") else plugin
                             for plugin in given["plugins"]]
-    if isinstance(given.get("data"), dict):
-        given["data"] = {key: _found(value, path.parent) if key.endswith("path") else value
-                         for key, value in given["data"].items()}
+    for table in ("data", "availability"):
+        if isinstance(given.get(table), dict):
+            given[table] = {key: _found(value, path.parent) if key.endswith("path") else value
+                            for key, value in given[table].items()}
     return given
 
 
@@ -88,6 +95,8 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
+    if config.contribution:
+        filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
@@ -110,8 +119,11 @@ def resolved_toml(config: Config) -> str:
 def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
-    if config.adoption == Adoption():
-        del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
+    for key, unused in _CAME_LATER.items():
+        table, _, inner = key.partition(".")
+        place, name = (plain[table], inner) if inner else (plain, table)
+        if place[name] == unused:
+            del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -23,7 +23,7 @@ def hand_over(config: Config, algorithm: Algorithm, federation: Federation, stat
     how = config.adoption
     if not how.if_better and not how.fine_tune_epochs:
         return measured
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=measured.traffic)
+    asking = replace(federation.off_the_clock(), traffic=measured.traffic)
     parties = evaluating_parties(asking, config.evaluation.parties)
     metrics = dict(measured.metrics)
     if how.fine_tune_epochs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.experiments.fairness import by_group, jain_index
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
@@ -38,13 +39,12 @@ class Measured:
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
     """Evaluate a state where the config says. Injected drop-outs are for training: nobody misses an evaluation."""
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=Traffic())
+    asking = replace(federation.off_the_clock(), traffic=Traffic())
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
-    if "coordinator" in how.at and scenario.test is not None and len(scenario.test):
-        tally = scenario.algorithm.score(asking, state, scenario.test)
-        metrics |= named("test", summarise(target, tally)) if tally is not None else {}
+    if "coordinator" in how.at:
+        metrics |= _at_coordinator(scenario, asking, state)
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
@@ -54,8 +54,27 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
             table = party_table(asking, target, tallies)
-            metrics |= named("parties", differences(target, tallies, table)) if tallies else {}
+            metrics |= _between_parties(asking, tallies, table) if tallies else {}
     return Measured(metrics, table, asking.traffic)
+
+
+def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """On the coordinator's own rows: test, and validation too where the parties keep none for that."""
+    own = {"test": scenario.test, "validation": None if scenario.population.split.validation else scenario.validation}
+    metrics: Metrics = {}
+    for name, rows in own.items():
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        metrics |= named(name, summarise(federation.schema.target, tally)) if tally is not None else {}
+    return metrics
+
+
+def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+    """How the parties differ, and their categories where there are such."""
+    found = differences(federation.schema.target, tallies, table)
+    metric = next(name.rpartition(".")[0] for name in found)
+    if higher_is_better(metric):
+        found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
+    return named("parties", found) | named("groups", by_group(federation, tallies, metric))
 
 
 def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:
@@ -87,10 +106,10 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> Metrics:
-    """The main metric and the loss: of all rows together, and how the parties spread around it."""
+    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it."""
     pooled = summarise(target, merge(tallies.values()))
     found: Metrics = {}
-    for metric in dict.fromkeys([main_metric(pooled), *(["loss"] if "loss" in pooled else [])]):
+    for metric in dict.fromkeys([main_metric(pooled), *(name for name in ("f1_macro", "loss") if name in pooled)]):
         values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
         del values["count"]

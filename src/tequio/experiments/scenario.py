@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from tequio.experiments.config import GIVEN_DATA, build_named
 from tequio.experiments.preparing import prepared
 from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
+from tequio.federation.availability import Always
+from tequio.federation.clock import Clock
+from tequio.federation.devices import Instant, consenting
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
@@ -21,6 +25,7 @@ from tequio.federation.rng import stream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.data.catalogue.entry import Facts
     from tequio.data.dataset import Dataset
     from tequio.experiments.tables import Config
     from tequio.federation.algorithm import Algorithm
@@ -30,13 +35,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen."""
+    """All that a run needs besides the engine. `warnings` are for the record and the screen.
+
+    `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by.
+    """
 
     population: Population
     test: Dataset | None
+    validation: Dataset | None
     algorithm: Algorithm
     topology: Topology
     rules: Rules
+    clock: Clock | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -44,14 +54,15 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    train, validation = _kept_back(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
-    population, test = prepared(population, test, config.data)
-    return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings)
+    population, (test, validation) = prepared(population, (test, validation), config.data)
+    return Scenario(population, test, validation, make_algorithm(config), build_named("topology", config.topology),
+                    Rules(**config.rules), make_clock(config, population), warnings)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -59,9 +70,22 @@ def make_algorithm(config: Config) -> Algorithm:
     parts = Parts(learner=build_named("learner", config.learner), local=build_named("training", config.local),
                   selector=build_named("selector", config.selector),
                   aggregator=build_named("aggregator", config.aggregator),
+                  contribution=build_named("contribution", config.contribution) if config.contribution else None,
                   stages=tuple(build_named("stage", stage) for stage in config.stages))
     algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
     return algorithm
+
+
+def make_clock(config: Config, population: Population) -> Clock | None:
+    """The virtual clock, where the config says how fast devices are."""
+    devices, availability = build_named("devices", config.devices), build_named("availability", config.availability)
+    if isinstance(devices, Instant):
+        if not isinstance(availability, Always):
+            raise ConfigError("[availability] looks at the virtual clock, and this run has none",
+                              remedy="add a [devices] table, such as: devices = \"mobile\"")
+        return None
+    training = population.sizes * (1.0 - population.split.validation - population.split.test)
+    return Clock(devices, training, availability.schedule(population, config.seed), config.seed)
 
 
 def make_engine(config: Config) -> Engine:
@@ -76,14 +100,41 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
         raise ConfigError("this config was made for a dataset that was handed over as an object",
                           remedy="hand it over again: tequio.run(config, data=...)")
     own = {"name": config.data.name, **config.data.parameters}
-    loaded = build_named("dataset", own).load() if dataset is None else Loaded(dataset)
+    loaded = _loaded(own) if dataset is None else Loaded(dataset)
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
 
 
+def _kept_back(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties, and rows that the coordinator judges models by."""
+    share = config.data.validation
+    return hold_out(train, share, stream(config.seed, "coordinator validation")) if share else (train, None)
+
+
+def _loaded(own: dict[str, Any]) -> Loaded:
+    """The dataset's parts. Files of the catalogue cannot change under their checksums, so the last set is remembered:
+    baselines, sweeps and studies use it again and again."""
+    component = build_named("dataset", own)
+    facts: Facts | None = getattr(component, "facts", None)
+    return _last_loaded(component) if facts and facts.files else _last_loaded.__wrapped__(component)
+
+
+@lru_cache(maxsize=1)
+def _last_loaded(component: Any) -> Loaded:
+    loaded: Loaded = component.load()
+    return loaded
+
+
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
-    return {population.index(name): own.model_dump() for name, own in config.overrides.items()}
+    devices, own = build_named("devices", config.devices), {}
+    if not isinstance(devices, Instant):
+        own = {int(party): {"share_rows": True} for party in consenting(devices, config.seed, len(population))}
+    for name, override in config.overrides.items():
+        party = population.index(name)
+        said = override.model_dump(exclude=None if "share_rows" in override.model_fields_set else {"share_rows"})
+        own[party] = {**own.get(party, {}), **said}
+    return own
 
 
 def _check_classes(population: Population, policy: str) -> tuple[str, ...]:

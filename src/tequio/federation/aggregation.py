@@ -41,11 +41,15 @@ class Updates:
 
 @dataclass(frozen=True)
 class Combined:
-    """The aggregate, what the aggregator remembers for the next round, and notes for the record (trust scores)."""
+    """The aggregate, what the aggregator remembers for the next round, and notes for the record (trust scores).
+
+    `updates` is what it was made of, filled in by `Algorithm.aggregate` for whoever judges the parties afterwards.
+    """
 
     update: Arrays
     memory: Payload = field(default_factory=dict)
     notes: Payload = field(default_factory=dict)
+    updates: Updates | None = None
 
 
 @runtime_checkable

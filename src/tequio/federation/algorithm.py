@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
 from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
-from tequio.federation.selection import AllParties, Choice, Selector
+from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
 from tequio.learners.learner import Learner, LocalTraining
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.federation.contribution.game import Contribution
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
@@ -50,6 +53,7 @@ class Parts:
     selector: Selector = field(default_factory=AllParties)
     aggregator: Aggregator = field(default_factory=Mean)
     stages: tuple[Stage, ...] = ()
+    contribution: Contribution | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +93,48 @@ class Algorithm(ABC):
             raise ConfigError("this algorithm needs a learner", remedy="add a [learner] table to the config")
         return cast("Learner", self.parts.learner)
 
-    def select(self, federation: Federation, state: State) -> Choice:
-        """The parties of this round, with the selector's memory to keep in the next state."""
-        choice = self.parts.selector.choose(federation, federation.eligible(), state.memory.get("selector", {}),
-                                            federation.rng("select"))
+    def select(self, federation: Federation, state: State, *, observed: bool = True) -> Choice:
+        """The parties of this round. `conclude` lets the selector see what came of it.
+
+        Algorithms whose replies say nothing about a party's work are not `observed`: they keep the choice's memory
+        themselves, and selectors that would learn from replies are refused.
+        """
+        selector = self.parts.selector
+        if not observed:
+            self._refuse_observers()
+        turn = self._turn(federation, state, state.memory.get("selector", {}), "select")
+        choice = selector.choose(replace(turn, eligible=federation.reachable()))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
+
+    def _refuse_observers(self) -> None:
+        selector, name = self.parts.selector, name_of(type(self))
+        if isinstance(selector, Observing):
+            raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
+                              f"algorithm '{name}' has nothing to show it",
+                              remedy="choose a selector that does not, such as 'random'")
+        if self.parts.contribution is not None:
+            raise ConfigError(f"contributions are those of updates to a common model, and the algorithm '{name}' has "
+                              "none", remedy="use an algorithm that averages updates, such as 'fedavg'")
+
+    def conclude(self, federation: Federation, state: State, chosen: Choice, replies: Replies,
+                 model: Payload | None = None, combined: Combined | None = None, **memory: Any) -> State:
+        """The state after a round, once the selector has seen what came of its choice and contributions are scored.
+
+        Without a model the old one stays. The aggregator's memory is kept; `memory` is what else to remember.
+        """
+        outcome = Consequence(replies, state.model if model is None else model, combined)
+        remembered = chosen.memory
+        if isinstance(self.parts.selector, Observing):
+            remembered = self.parts.selector.observe(self._turn(federation, state, chosen.memory, "observe"), outcome)
+        if self.parts.contribution is not None:
+            score_round(self._turn(federation, state, {}, "contribution"), outcome, self.parts.contribution)
+        if combined is not None:
+            memory["aggregator"] = combined.memory
+        return state.next(model, selector=remembered, **memory)
+
+    def _turn(self, federation: Federation, state: State, memory: Payload, purpose: str) -> Turn:
+        return Turn(federation, federation.eligible(), memory, federation.rng(purpose), state.model, self.parts)
 
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:
@@ -109,4 +149,4 @@ class Algorithm(ABC):
         combined = federation.topology.combine(updates, self.parts.aggregator, state.memory.get("aggregator", {}))
         if combined.notes:
             federation.record("aggregation", {"round": federation.round, **combined.notes})
-        return combined
+        return replace(combined, updates=updates)

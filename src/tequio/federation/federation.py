@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +14,9 @@ from tequio.errors import DataError, PartyError, QuorumError, TequioError
 from tequio.federation.exchange import Failure, Order
 from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams, stream
 from tequio.federation.roles import require_ask
+from tequio.federation.timing import TimedAsk
 from tequio.federation.topology import ClientServer
 from tequio.learners.batches import is_finite
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
+    from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
@@ -69,7 +72,10 @@ class Traffic:
 
 @dataclass
 class Federation:
-    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows."""
+    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
+
+    `validation` are rows of the coordinator's own, by which it may judge models; no party holds them.
+    """
 
     population: Population = field(repr=False)
     engine: Engine = field(repr=False)
@@ -77,10 +83,13 @@ class Federation:
     rules: Rules = field(default_factory=Rules)
     topology: Topology = field(default_factory=ClientServer)
     record: Callable[[str, dict[str, Any]], None] = field(default=lambda kind, facts: None, repr=False)
+    validation: Dataset | None = field(default=None, repr=False)
+    clock: Clock | None = None
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
+    _groups: tuple[list[str], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self.population)
@@ -94,6 +103,16 @@ class Federation:
     def sizes(self) -> NDArray[np.int64]:
         """How many rows each party holds."""
         return self.population.sizes
+
+    @property
+    def group_names(self) -> list[str]:
+        """The categories that the partition puts parties in; one without a name where it has none."""
+        return self._grouping()[0]
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """For each party the place of its category in `group_names`."""
+        return self._grouping()[1]
 
     def name(self, party: int) -> str:
         """What a party is called."""
@@ -119,6 +138,22 @@ class Federation:
             self._eligible = np.flatnonzero(allowed)
         return self._eligible
 
+    def reachable(self) -> NDArray[np.int64]:
+        """The eligible parties that can be reached at this moment of virtual time; without a clock, all of them."""
+        return self.eligible() if self.clock is None else self.clock.reachable(self.eligible())
+
+    def off_the_clock(self) -> Federation:
+        """The same federation for asks that take no virtual time and that nobody misses (requests, evaluations)."""
+        return replace(self, clock=None, rules=replace(self.rules, dropout=0.0))
+
+    def _grouping(self) -> tuple[list[str], NDArray[np.int64]]:
+        if self._groups is None:
+            categories = self.population.partition.categories or ("",) * len(self)
+            names = sorted(set(categories))
+            places = {name: place for place, name in enumerate(names)}
+            self._groups = names, np.fromiter(map(places.__getitem__, categories), np.int64, len(self))
+        return self._groups
+
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
         """The coordinator's random stream for a purpose in this round."""
         return stream(self.seed, purpose, self.round, party)
@@ -133,15 +168,18 @@ class Federation:
         """
         require_ask(self.topology.cast)
         asked = self._known(parties)
-        present = self._present(asked)
+        present = self.present(asked)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
-        outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
+        timed = self._timed(parties, present, payload or {}, each, settings or {})
+        working = present if timed is None else timed.working
+        outcomes = self._carry(working, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
         faults = [fault for outcome in outcomes for fault in self._faults(outcome, check)]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
         replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
                           tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
+        replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
         self._judge(task, asked, replies)
         for stage in reversed(stages):
@@ -155,12 +193,23 @@ class Federation:
             raise DataError(f"there is no party number {wrong}", remedy=f"parties are numbered 0 to {len(self) - 1}")
         return asked
 
-    def _present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+    def present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the asked parties that do not drop out in this round."""
         if not self.rules.dropout:
             return asked
-        stays = [self.rng("dropout", int(party)).random() >= self.rules.dropout for party in asked]
+        parties = asked.tolist()
+        streams = Streams(self.seed, self.round, parties)
+        stays = [streams.of("dropout", party).random() >= self.rules.dropout for party in parties]
         present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
         return present
+
+    def _timed(self, parties: ArrayLike, present: NDArray[np.int64], payload: Payload,
+               each: Mapping[int, Payload] | None, settings: Mapping[str, Any]) -> TimedAsk | None:
+        if self.clock is None:
+            return None
+        given, first = np.unique(np.asarray(parties, dtype=np.int64), return_index=True)
+        order = given[np.argsort(first, kind="stable")]  # each once, in the order in which the selector chose them
+        return TimedAsk.begin(self.clock, self.round, order, present, payload, each, settings)
 
     def _carry(self, parties: NDArray[np.int64], task: Task, payload: Payload, settings: Mapping[str, Any],
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
@@ -200,6 +249,7 @@ class Federation:
         self.traffic.messages += 2 * len(replies) + len(replies.failures)
         self.record("exchange", {"round": self.round, "task": task.name, "asked": len(asked), "answered": len(replies),
                                  "dropped": len(replies.dropped), "failed": len(replies.failures),
+                                 **({"late": len(replies.late)} if replies.late else {}),
                                  "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
     def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
@@ -210,9 +260,19 @@ class Federation:
             if self.rules.on_failure == "stop":
                 raise self._error(name, task, failure)
         if len(replies) < self.rules.quorum * len(asked):
+            missing = [f"{len(replies.dropped)} dropped out", f"{len(replies.failures)} failed",
+                       *([f"{len(replies.late)} were too late{self._fastest()}"] if replies.late else [])]
             raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
-                              f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
-                              f"quorum is {self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
+                              f"{self.round} ({', '.join(missing)}); the quorum is {self.rules.quorum:.0%}",
+                              remedy="raise devices.deadline or lower rules.quorum" if replies.late else
+                                     "lower rules.quorum, or find out why")
+
+    def _fastest(self) -> str:
+        """How the deadline of the last exchange compares with what the fastest party needed."""
+        if self.clock is None or self.clock.last is None:
+            return ""
+        last = self.clock.last
+        return f" (it closed after {last.seconds:.1f} s, the fastest needs {last.ends.min():.1f} s)"
 
     def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
         error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,8 +27,9 @@ class Cell(Table):
     """One number of a table: which run answers it by which metric, and what was published.
 
     `against` names a second run for metrics that compare two. `tolerance` is how much worse than the published value
-    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. A cell that is not
-    `comparable` shows the published value without being judged by it.
+    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. `both_sides` makes a
+    value that is better by more than that count as missed too: for quantities that follow from a model rather than from
+    learning well. A cell that is not `comparable` shows the published value without being judged by it.
     """
 
     name: Text
@@ -36,7 +38,18 @@ class Cell(Table):
     against: str = ""
     published: float | None = None
     tolerance: Annotated[float, Ge(0)] = 0.0
+    both_sides: bool = False
     comparable: bool = True
+    note: str = ""
+
+
+class Mean(Table):
+    """The mean of all cells whose names fit a pattern with * and ?, such as one method's over all data."""
+
+    name: Text
+    cells: Text
+    published: float | None = None
+    tolerance: Annotated[float, Ge(0)] = 0.0
     note: str = ""
 
 
@@ -49,9 +62,9 @@ class Quick(Table):
 
 
 class Figure(Table):
-    """A picture drawn from the finished runs of the first seed."""
+    """A picture drawn from the finished runs of the first seed: centroids, or what happened over rounds and time."""
 
-    kind: Literal["centroids"]
+    kind: Literal["centroids", "timelines"]
     runs: Annotated[list[str], Len(1)]
 
 
@@ -66,23 +79,37 @@ class Study(Table):
     config: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, dict[str, Any]]
     cells: Annotated[list[Cell], Len(1)]
+    means: list[Mean] = Field(default_factory=list)
     quick: Quick
     figure: Figure | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Study:
-        names = [cell.name for cell in self.cells]
+        names = [cell.name for cell in self.cells] + [mean.name for mean in self.means]
         if len(set(names)) < len(names):
-            raise ValueError(f"two cells are called '{next(name for name in names if names.count(name) > 1)}'")
+            raise ValueError(f"two lines are called '{next(name for name in names if names.count(name) > 1)}'")
         for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
             if run not in self.runs:
                 raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
+        for mean in self.means:
+            if len({cell.metric for cell in self.cells_of(mean)}) != 1:
+                raise ValueError(f"the mean '{mean.name}' is of cells with different metrics, or of none")
         return self
+
+    def cells_of(self, mean: Mean) -> list[Cell]:
+        """The cells that a mean is taken of."""
+        return [cell for cell in self.cells if fits(cell.name, mean.cells)]
 
     def runs_of_cells(self) -> list[str]:
         """Names of the runs that the cells ask for, each once, in the order of the table."""
         asked = [run for cell in self.cells for run in (cell.run, cell.against) if run]
         return list(dict.fromkeys(asked))
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern with * and ?, or holds it where it has neither; case does not matter."""
+    name, pattern = name.lower(), pattern.lower()
+    return fnmatchcase(name, pattern) if any(mark in pattern for mark in "*?") else pattern in name
 
 
 def studies_folder() -> Path:
