@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import toy
@@ -14,7 +16,12 @@ from tequio.algorithms.training import effective_steps, job_from, train, trainin
 from tequio.errors import ConfigError, PartyError
 from tequio.federation.federation import Rules
 from tequio.federation.task import find_task
-from tequio.learners.learner import LocalTraining
+from tequio.learners.learner import LocalTraining, TrainedTogether
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tequio.learners.learner import Job
 
 SETTINGS = {"learner": toy.LeastSquares(), "local": toy.FULL_BATCH}
 
@@ -36,6 +43,23 @@ def test_a_batched_learner_gets_all_parties_of_a_chunk_in_one_call() -> None:
     together = toy.run(FedAvg(parts=toy.parts(local, toy.LeastSquares(batched=True))), toy.federation(rows), rounds=3)
     assert toy.batched_calls == [3, 3, 3]
     np.testing.assert_array_equal(toy.weights(together), toy.weights(one_by_one))
+
+
+@pytest.mark.parametrize("mix", [1.0, 0.5])
+def test_results_that_come_side_by_side_give_the_same_replies(mix: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def side_by_side(self: toy.LeastSquares, jobs: Sequence[Job], how: LocalTraining, **rate: float) -> TrainedTogether:
+        results = one_by_one(self, jobs, how, **rate)
+        return TrainedTogether({"w": np.stack([result.model["w"] for result in results])},
+                               *([getattr(result, name) for result in results] for name in ("steps", "loss", "rows")))
+
+    one_by_one = toy.LeastSquares.train_together
+    local, rows = LocalTraining(epochs=2, batch=2, learning_rate=0.1), toy.random_parties([5, 3, 4])
+    algorithm = FedAvg(parts=toy.parts(local, toy.LeastSquares(batched=True)), mix=mix)
+    expected = toy.run(algorithm, toy.federation(rows), rounds=3)
+    monkeypatch.setattr(toy.LeastSquares, "train_together", side_by_side)
+    federation = toy.federation(rows)
+    np.testing.assert_array_equal(toy.weights(toy.run(algorithm, federation, rounds=3)), toy.weights(expected))
+    assert bool(federation.engine.states()) is (mix < 1)
 
 
 def test_parties_with_their_own_settings_train_by_them_and_not_in_the_batch() -> None:

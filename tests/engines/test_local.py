@@ -32,11 +32,12 @@ def tasks():
     return sys.modules["tequio_plugin_parties"]
 
 
-@pytest.fixture(params=[(1, None), (2, 0), (2, 10**9)], ids=["inline", "two workers", "light orders here"])
+@pytest.fixture(params=[(1, 0, 0), (2, 0, 0), (2, 0, 10**9), (2, 10**9, 10**9)],
+                ids=["inline", "two workers", "light orders shared", "trifling orders here"])
 def federate(request, tasks, monkeypatch):
-    workers, light = request.param
-    if light is not None:
-        monkeypatch.setattr("tequio.engines.local._LIGHT_WORK", light)
+    workers, trifling, light = request.param
+    monkeypatch.setattr("tequio.engines.local._TRIFLING_WORK", trifling)
+    monkeypatch.setattr("tequio.engines.local._LIGHT_WORK", light)
     engines = []
 
     def make(population, **rules):

@@ -16,6 +16,7 @@ from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation import payload as payloads
+from tequio.federation.columns import Columns
 from tequio.federation.exchange import Failure, Order, Outcome
 from tequio.federation.execution import execute
 from tequio.federation.population import Population
@@ -76,6 +77,21 @@ def many(parties: Any, payloads: Any, settings: Any) -> list[dict[str, Any]]:
 def alone(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
     CALLS.append(f"alone {party.index}")
     return count.run(party, payload, settings)
+
+
+def many_columns(parties: Any, payloads: Any, settings: Any) -> Columns:
+    values = np.arange(float(3 * len(parties))).reshape(-1, 3)
+    for party, own in zip(parties, values, strict=True):
+        party.state["kept"] = {"values": own, "received": payloads[0].get("model")}
+    counts = [10 ** (3 * party.index) for party in parties]
+    content = {"values": values, "count": counts, "wrong": [parties[0] if settings.get("wrong") else 0] * len(parties)}
+    return Columns(content, len(parties))
+
+
+@task("execution test.columns", many=many_columns)
+def one_row(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    CALLS.append(f"alone {party.index}")
+    return {"count": 1}
 
 
 @dataclass(frozen=True)
@@ -211,6 +227,39 @@ def test_too_few_answers_of_the_vectorised_form_fail_by_name() -> None:
     assert (outcome.replies, states) == ((), {})
     assert outcome.failures[0] == Failure(0, "the vectorised form of task 'execution test.many' gave 3 replies for 4 "
                                           "parties", "mend the task")
+
+
+def test_columns_are_replies_with_exact_bytes() -> None:
+    outcome = run("execution test.columns", payload={"x": 1})
+    assert [reply.payload["count"] for reply in outcome.replies] == [1, 1000, 10**6, 10**9]
+    assert outcome.replies[2].payload["values"].tolist() == [6.0, 7.0, 8.0]
+    for reply in outcome.replies:
+        assert reply.bytes_down == len(payloads.encode({"x": 1}))
+        assert reply.bytes_up == len(payloads.encode(reply.payload))
+    assert outcome.columns is not None
+    assert outcome.columns["values"].shape == (4, 3)
+
+
+def test_stages_see_columns_party_by_party() -> None:
+    outcome = run("execution test.columns", stages=(to_plain(Double(fails_at=1)),))
+    assert [reply.payload["count"] for reply in outcome.replies] == [2, 2 * 10**6, 2 * 10**9]
+    assert [failure.party for failure in outcome.failures] == [1]
+    assert outcome.columns is None
+
+
+def test_a_live_object_in_columns_means_run_alone() -> None:
+    CALLS.clear()
+    assert len(run("execution test.columns", settings={"wrong": True}).replies) == 4
+    assert CALLS == ["alone 0", "alone 1", "alone 2", "alone 3"]
+
+
+def test_a_state_keeps_no_memory_of_other_parties() -> None:
+    states: dict[int, Any] = {}
+    model = np.zeros(5)
+    run("execution test.columns", states, payload={"model": model})
+    assert states[1]["kept"]["values"].tolist() == [3.0, 4.0, 5.0]
+    assert states[1]["kept"]["values"].base is None
+    assert np.shares_memory(states[1]["kept"]["received"], model)  # one copy of it is enough for all
 
 
 def test_settings_arrive_as_components() -> None:

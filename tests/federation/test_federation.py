@@ -18,6 +18,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import DataError, EngineError, PartyError, QuorumError
 from tequio.federation import payload as payloads
+from tequio.federation.columns import Columns
 from tequio.federation.federation import LARGEST_CHUNK, Federation, Rules, cut
 from tequio.federation.population import Population
 from tequio.federation.task import Task, task
@@ -50,6 +51,17 @@ def fail(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
     if party.index in settings["at"]:
         raise ZeroDivisionError("no rows of class 'yes'")
     return {"value": 1.0}
+
+
+def spoil_together(parties: Any, payloads: Any, settings: Any) -> Columns:
+    values = np.ones((len(parties), 2), np.float32)
+    values[[party.index in settings["at"] for party in parties]] = np.nan
+    return Columns({"update": {"w": values}, "rows": [1] * len(parties)}, len(parties))
+
+
+@task("federation test.spoil", many=spoil_together)
+def spoil(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    return {}
 
 
 @task("federation test.give")
@@ -170,6 +182,14 @@ def test_a_reply_that_is_not_finite_counts_as_a_failure(payload: dict[str, Any])
         federation().ask(range(5), give, {"fine": np.zeros(2)}, each={2: payload})
     replies = federation(rules=Rules(on_failure="continue")).ask(range(5), give, each={2: payload})
     assert replies.parties.tolist() == [0, 1, 3, 4]
+
+
+def test_one_party_that_is_not_finite_among_columns_fails_alone() -> None:
+    with pytest.raises(PartyError, match=r"party '3' failed in round 0 .* not finite"):
+        federation().ask(range(12), spoil, settings={"at": [3]})
+    replies = federation(rules=Rules(on_failure="continue")).ask(range(12), spoil, settings={"at": [3, 7]})
+    assert replies.parties.tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10, 11]
+    assert all(payload["update"]["w"].tolist() == [1.0, 1.0] for payload in replies.payloads)
 
 
 def test_a_reply_that_a_check_refuses_counts_as_a_failure() -> None:

@@ -109,10 +109,22 @@ def test_inputs_are_left_alone() -> None:
         np.testing.assert_array_equal(other[name], model(2)[name])
 
 
-@pytest.mark.parametrize(("values", "finite"), [([1.0, 2.0], True), ([1.0, np.nan], False), ([np.inf], False),
-                                                ([], True)])
-def test_finite(values: list[float], finite: bool) -> None:
-    assert models.is_finite([np.zeros(2), np.array(values), np.array([2**62])]) is finite
+def test_several_models_upon_another_give_their_changes_in_their_own_memory() -> None:
+    after = {"w": np.array([[1.0, 2.0], [5.0, 7.0]])}
+    changes = models.take_off({"w": np.array([1.0, 1.0])}, after)
+    assert changes["w"].tolist() == [[0.0, 1.0], [4.0, 6.0]]
+    assert changes["w"] is after["w"]
+
+
+@pytest.mark.parametrize("size", [1, 32_768, 70_001])
+def test_a_mean_of_long_arrays_is_summed_in_party_order(size: int) -> None:
+    rng = np.random.default_rng(size)
+    arrays, weights = [rng.standard_normal((1, size), dtype=np.float32) for _ in range(5)], rng.random(5)
+    expected = np.zeros((1, size))
+    for values, share in zip(arrays, weights / weights.sum(), strict=True):
+        expected += values.astype(np.float64) * share
+    mean = models.weighted_mean([{"w": values} for values in arrays], weights)["w"]
+    np.testing.assert_array_equal(mean, expected.astype(np.float32))
 
 
 @pytest.mark.parametrize(("update", "place"), [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams, stream
 
 keys = st.tuples(st.integers(0, 2**64), st.text(max_size=8), st.integers(0, 2**31), st.integers(0, 2**31))
 
@@ -57,3 +59,20 @@ def test_neighbouring_parties_are_not_correlated() -> None:
 
 def test_a_numpy_number_is_the_same_key_as_a_plain_one() -> None:
     assert first((3, "a", np.int64(2), np.int64(5))) == first((3, "a", 2, 5))
+
+
+@settings(deadline=None)
+@given(key=keys, parties=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6, unique=True))
+def test_streams_made_together_are_those_made_one_by_one(key: tuple[int, str, int, int], parties: list[int]) -> None:
+    seed, purpose, round, _ = key
+    together = Streams(seed, round, parties)
+    for party in reversed(parties):
+        expected = stream(seed, purpose, round, party).bit_generator.state
+        assert together.of(purpose, party).bit_generator.state == expected
+        assert together.of(purpose, party).bit_generator.state == expected  # every call starts it afresh
+
+
+def test_a_stream_made_together_with_others_can_be_copied() -> None:
+    made = Streams(3, 1, (4, 5)).of("train", 5)
+    made.random()
+    assert copy.deepcopy(made).random() == made.random()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.learners.batches import row_orders, steps_of_epochs
+from tequio.learners.batches import is_finite, row_orders, steps_of_epochs
 from tequio.learners.learner import LocalTraining
 
 
@@ -36,3 +36,9 @@ def test_rows_as_stored_draw_nothing():
     for order in row_orders(5, LocalTraining(epochs=2, shuffle=False), draw):
         np.testing.assert_array_equal(order, np.arange(5))
     assert draw.integers(2**60) == np.random.default_rng(3).integers(2**60)
+
+
+@pytest.mark.parametrize(("values", "finite"), [([1.0, 2.0], True), ([1.0, np.nan], False), ([np.inf], False),
+                                                ([], True), ([1e200, 1e200], True)])
+def test_finite(values, finite):
+    assert is_finite([np.zeros(2), np.array(values), np.array([2**62])]) is finite

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, DataError
 from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.models import difference, is_finite, mixed
+from tequio.federation.columns import Columns
+from tequio.federation.models import difference, mixed, take_off
 from tequio.federation.task import task
-from tequio.learners.learner import Correction, GradientLearner, Job
+from tequio.learners.batches import is_finite
+from tequio.learners.learner import Correction, GradientLearner, Job, TrainedTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +31,19 @@ if TYPE_CHECKING:
 
     MakeJob = Callable[[Party, Payload, Mapping[str, Any]], Job]
     MakeReply = Callable[[Party, Payload, Trained, Mapping[str, Any]], Payload]
+    MakeReplies = Callable[[Payload, TrainedTogether, Mapping[str, Any]], Payload | None]
 
 Weights = Literal["size", "uniform"]
 """Weigh each party by its number of training rows, or all alike."""
 
 
-def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJob, MakeReply]) -> Task:
+def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJob, MakeReply],
+                  replies: MakeReplies | None = None) -> Task:
     """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call.
 
     Further pairs of a job and a reply make a second training after the first, by the setting `second` if there is one;
-    the replies become one.
+    the replies become one. `replies` makes all replies of a chunk whose parties received the same payload at once, or
+    nothing where it cannot; a task of several trainings has none.
     """
     phases = (("local", job, reply), *(("second", *pair) for pair in then))
 
@@ -51,7 +56,8 @@ def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJo
             content |= make_reply(party, payload, _sound(result), settings)
         return content
 
-    def together(parties: Sequence[Party], payloads: Sequence[Payload], settings: Mapping[str, Any]) -> list[Payload]:
+    def together(parties: Sequence[Party], payloads: Sequence[Payload],
+                 settings: Mapping[str, Any]) -> Sequence[Payload]:
         contents: list[Payload] = [{} for _ in parties]
         for how, make_job, make_reply in phases:
             local = _common_training(parties, settings, how)
@@ -59,6 +65,9 @@ def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJo
                 return []
             jobs = [make_job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
             results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
+            if replies is not None and isinstance(results, TrainedTogether) and _all_the_same(payloads) and (
+                    columns := replies(payloads[0], results, settings)):
+                return Columns(columns, len(parties))
             for party, payload, result, content in zip(parties, payloads, results, contents, strict=True):
                 content |= make_reply(party, payload, _sound(result), settings)
         return contents
@@ -75,6 +84,10 @@ def _common_training(parties: Sequence[Party], settings: Mapping[str, Any], how:
         return None
     local = ways.pop()
     return local if learner.trains_together(parties[0].data.train.schema, local) else None
+
+
+def _all_the_same(payloads: Sequence[Payload]) -> bool:
+    return all(payload is payloads[0] for payload in payloads)
 
 
 def _sound(result: Trained) -> Trained:
@@ -130,7 +143,14 @@ def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[st
     return update_of(payload, result)
 
 
-train = training_task("train", _job, _reply)
+def _replies(payload: Payload, results: TrainedTogether, settings: Mapping[str, Any]) -> Payload | None:
+    if settings.get("mix", 1.0) < 1:
+        return None
+    return {"update": take_off(payload["model"], results.model), "rows": results.rows, "steps": results.steps,
+            "loss": results.loss}
+
+
+train = training_task("train", _job, _reply, replies=_replies)
 """Train the received model on the party's rows and reply with the change.
 
 Settings besides learner and local: `proximal` pulls towards the received model (FedProx); `mix` below 1 makes the party

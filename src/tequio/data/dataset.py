@@ -12,7 +12,7 @@ from tequio.data.schema import Schema, Target
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -109,12 +109,22 @@ class Dataset:
 
     def read(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
         """Gather features in an order straight into `out`, without an intermediate copy."""
-        rows = order if self.rows is None else self.rows[order]
-        if self.columns is None and not self.is_sparse and self.source.features.dtype == out.dtype:
-            np.take(self.source.features, rows, axis=0, out=out, mode="clip")
-        else:
-            features = self.take(order).features
-            out[...] = features.toarray() if self.is_sparse else features
+        self.reader(out.dtype)(order, out)
+
+    def reader(self, dtype: np.dtype[Any]) -> Callable[[NDArray[np.integer[Any]], NDArray[Any]], None]:
+        """What `read` does for an `out` of that type, as a function to call again and again."""
+        features, rows = self.source.features, self.rows
+        if self.columns is not None or self.is_sparse or features.dtype != dtype:
+            return self._read_converted
+
+        def read(order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
+            features.take(order if rows is None else rows[order], 0, out, "clip")
+
+        return read
+
+    def _read_converted(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
+        features = self.take(order).features
+        out[...] = features.toarray() if self.is_sparse else features
 
     def without_target(self) -> Dataset:
         """The same rows, for a party that does not hold the target."""

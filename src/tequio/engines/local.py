@@ -16,11 +16,11 @@ from annotated_types import Ge
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
-from tequio.engines.columns import from_columns
 from tequio.engines.inline import InlineEngine
 from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.threads import ONE_THREAD, one_thread
 from tequio.errors import EngineError
+from tequio.federation.columns import from_columns
 from tequio.federation.exchange import Failure, Outcome, Reply
 from tequio.federation.execution import execute
 from tequio.federation.payload import numbers_in
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from tequio.federation.population import Population
 
 _ORDERS_UNDER_WAY = 2
-# Numbers sent times rows below which an order is done here sooner than a worker could be told of it. An order that
-# sends no numbers says nothing of its work (it may fit a tree), so it always goes to a worker.
-_LIGHT_WORK = 20_000_000
+# Numbers sent times rows below which an order is done here sooner than a worker could be told of it; and below which
+# this process does its share, because it would be waiting only for a moment. An order that sends no numbers says
+# nothing of its work (it may fit a tree), so it always goes to a worker.
+_TRIFLING_WORK, _LIGHT_WORK = 3_000_000, 20_000_000
 
 
 @registry.register("engine", "local")
@@ -81,6 +82,7 @@ class WorkerPool:
         self._ready: deque[Outcome] = deque()
         self._states: dict[int, Payload] = {}
         self._broadcast = _Broadcasts()
+        self._light_orders = 0
         self._limits: Any = None
 
     def open(self, population: Population) -> None:
@@ -101,8 +103,8 @@ class WorkerPool:
             raise
 
     def submit(self, order: Order) -> None:
-        """Queue the order; it leaves as soon as a worker has room for it. A light one is done here and now."""
-        if self._is_light(order):
+        """Queue the order; it leaves as soon as a worker has room for it. Some light ones are done here and now."""
+        if self._is_ours(order):
             self._ready.append(execute(order, self._home(), self._states))
             return
         self._broadcast.expect(order)
@@ -145,10 +147,12 @@ class WorkerPool:
             raise EngineError("this engine is not open")
         return self._population
 
-    def _is_light(self, order: Order) -> bool:
-        numbers = numbers_in(order.payload)
-        rows = float(self._home().sizes[list(order.parties)].sum())
-        return 0 < numbers * rows < _LIGHT_WORK and order.each is None
+    def _is_ours(self, order: Order) -> bool:
+        work = numbers_in(order.payload) * float(self._home().sizes[list(order.parties)].sum())
+        if order.each is not None or not 0 < work < _LIGHT_WORK:
+            return False
+        self._light_orders += 1
+        return work < _TRIFLING_WORK or self._light_orders % self._size == 0
 
     def _dispatch(self) -> None:
         for _ in range(_ORDERS_UNDER_WAY):
@@ -188,8 +192,10 @@ class WorkerPool:
                               remedy="install what it needs where the workers run, or use engine.workers = 1")
         self._states.update(dict(message["states"]))
         replies = from_columns(message["replies"], message["count"]) if message["count"] else []
+        columns = message["replies"].get("payload")
         return Outcome(message["ticket"], tuple(Reply(**reply) for reply in replies),
-                       tuple(Failure(**failure) for failure in message["failures"]))
+                       tuple(Failure(**failure) for failure in message["failures"]),
+                       columns if isinstance(columns, dict) else None)
 
     def _death(self, worker: _Worker, order: Order) -> EngineError:
         code = worker.process.wait()

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
-from tequio.engines.columns import to_columns
 from tequio.engines.sharing import open_population
 from tequio.engines.threads import one_thread
+from tequio.federation.columns import to_columns
 from tequio.federation.exchange import Order
 from tequio.federation.execution import execute
 
 if TYPE_CHECKING:
+    from tequio.federation.exchange import Outcome
     from tequio.federation.population import Population
 
 
@@ -61,9 +62,17 @@ def _answer(message: dict[str, Any], population: Population) -> dict[str, Any]:
     except Exception as cause:
         return {"ticket": order.ticket, "error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
     changed = [[party, state] for party, state in states.items() if not _same(state, before.get(party))]
-    replies = to_columns([vars(reply) for reply in outcome.replies]) if outcome.replies else None
-    return {"ticket": order.ticket, "states": changed, "count": len(outcome.replies), "replies": replies,
+    return {"ticket": order.ticket, "states": changed, "count": len(outcome.replies), "replies": _columns(outcome),
             "failures": [asdict(failure) for failure in outcome.failures]}
+
+
+def _columns(outcome: Outcome) -> dict[str, Any]:
+    """The replies column by column, with their payloads as they lie in memory if they already do so."""
+    if not outcome.replies:
+        return {}
+    rest = to_columns([{**vars(reply), "payload": None} for reply in outcome.replies])
+    payloads = outcome.columns or to_columns([reply.payload for reply in outcome.replies])
+    return {**rest, "payload": payloads}
 
 
 def _same(after: dict[str, Any], before: dict[str, Any] | None) -> bool:

@@ -49,11 +49,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an order: replies and failures, each in party order."""
+    """What came of an order: replies and failures, each in party order.
+
+    `columns` hold the payloads of the replies column by column where they lie in memory so, to be looked at in one go.
+    """
 
     ticket: int
     replies: tuple[Reply, ...] = ()
     failures: tuple[Failure, ...] = ()
+    columns: Payload | None = None
 
 
 class Engine(Protocol):

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tequio.components import from_plain
 from tequio.errors import PermissionDenied, TequioError
 from tequio.federation import payload as payloads
+from tequio.federation.columns import Columns
 from tequio.federation.exchange import Failure, Outcome, Reply
 from tequio.federation.party import Party
+from tequio.federation.rng import Streams
 from tequio.federation.task import find_task
 
 if TYPE_CHECKING:
@@ -32,19 +34,21 @@ def execute(order: Order, population: Population, states: States) -> Outcome:
     task = find_task(order.task)
     settings = from_plain(order.settings)
     stages = [from_plain(stage) for stage in order.stages]
-    parties = [Party(index, order.round, dict(states.get(index, ())), population) for index in order.parties]
+    streams = Streams(population.seed, order.round, order.parties)
+    parties = [Party(index, order.round, dict(states.get(index, ())), population, streams) for index in order.parties]
     inputs = _inputs(order)
     for stage in stages:
         for party in parties if hasattr(stage, "enter") else ():
             stage.enter(party)
-    answers = _run_together(task, parties, inputs, settings, stages) or [
+    answers, columns = _run_together(task, parties, inputs, settings, stages)
+    answers = answers or [
         _run_alone(task, party, given, settings, stages) for party, given in zip(parties, inputs, strict=True)]
     for party, answer in zip(parties, answers, strict=True):
         party.leave()
         if isinstance(answer, Reply) and (party.state or party.index in states):
-            states[party.index] = party.state
+            states[party.index] = payloads.on_its_own(party.state)
     return Outcome(order.ticket, tuple(answer for answer in answers if isinstance(answer, Reply)),
-                   tuple(answer for answer in answers if isinstance(answer, Failure)))
+                   tuple(answer for answer in answers if isinstance(answer, Failure)), columns)
 
 
 @dataclass(frozen=True)
@@ -64,26 +68,33 @@ def _inputs(order: Order) -> Sequence[_Given]:
 
 
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[_Given], settings: Any,
-                  stages: Sequence[Stage]) -> list[Reply | Failure]:
-    """The vectorised form; empty if there is none here, or if it failed and each must run alone to find the culprit."""
+                  stages: Sequence[Stage]) -> tuple[list[Reply | Failure], Payload | None]:
+    """The vectorised form, with its columns where no stage changed them.
+
+    Empty if there is none here, or if it failed and each must run alone to find the culprit.
+    """
     if task.many is None or task.shares_rows:
-        return []
+        return [], None
     before = [dict(party.state) for party in parties]
     started = time.perf_counter()
     try:
         contents = task.many(parties, [given.payload for given in inputs], settings)
+        sizes = contents.sizes() if isinstance(contents, Columns) and not stages else None
     except Exception:
         for party, state in zip(parties, before, strict=True):
             party.state = state
-        return []
+        return [], None
     if not contents:
-        return []
+        return [], None
     if len(contents) != len(parties):
         cause = f"the vectorised form of task '{task.name}' gave {len(contents)} replies for {len(parties)} parties"
-        return [Failure(party.index, cause, "mend the task") for party in parties]
+        return [Failure(party.index, cause, "mend the task") for party in parties], None
     seconds = (time.perf_counter() - started) / max(len(parties), 1)
+    if isinstance(contents, Columns) and sizes is not None:
+        return [Reply(party.index, content, given.bytes, size, seconds)
+                for party, given, content, size in zip(parties, inputs, contents, sizes, strict=True)], contents.content
     return [_answer(party, given, partial(_unchanged, content), stages, seconds)
-            for party, given, content in zip(parties, inputs, contents, strict=True)]
+            for party, given, content in zip(parties, inputs, contents, strict=True)], None
 
 
 def _unchanged(content: Payload) -> Payload:

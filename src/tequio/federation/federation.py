@@ -11,14 +11,14 @@ from annotated_types import Ge, Interval
 
 from tequio.components import to_plain
 from tequio.errors import DataError, PartyError, QuorumError, TequioError
-from tequio.federation import models
 from tequio.federation.exchange import Failure, Order
 from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams, stream
 from tequio.federation.roles import require_ask
 from tequio.federation.timing import TimedAsk
 from tequio.federation.topology import ClientServer
+from tequio.learners.batches import is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +184,7 @@ class Federation:
         working = present if timed is None else timed.working
         outcomes = self._carry(working, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        faults = [fault for reply in answers if (fault := self._fault(reply, check))]
+        faults = [fault for outcome in outcomes for fault in self._faults(outcome, check)]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
         replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
@@ -215,7 +215,9 @@ class Federation:
         """Those of the asked parties that do not drop out in this round."""
         if not self.rules.dropout:
             return asked
-        stays = [self.rng("dropout", int(party)).random() >= self.rules.dropout for party in asked]
+        parties = asked.tolist()
+        streams = Streams(self.seed, self.round, parties)
+        stays = [streams.of("dropout", party).random() >= self.rules.dropout for party in parties]
         present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
         return present
 
@@ -238,6 +240,12 @@ class Federation:
             self.engine.submit(Order(self._tickets, task.name, tuple(int(party) for party in chunk), self.round,
                                      payload, plain_settings, plain_stages, own))
         return [self.engine.collect() for _ in chunks]
+
+    def _faults(self, outcome: Outcome, check: Callable[[Payload, str], object] | None) -> list[Failure]:
+        """What is wrong with the answers of a chunk. Where all are finite side by side, each one is."""
+        if check is None and outcome.columns is not None and _finite(outcome.columns):
+            return []
+        return [fault for reply in outcome.replies if (fault := self._fault(reply, check))]
 
     def _fault(self, reply: Reply, check: Callable[[Payload, str], object] | None) -> Failure | None:
         """What is wrong with an answer, if anything."""
@@ -312,7 +320,7 @@ def _mean_loss(replies: Replies) -> dict[str, float]:
 
 def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return models.is_finite([value])
+        return is_finite([value])
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return all(_finite(part) for part in parts if not isinstance(part, _SCALARS))
 

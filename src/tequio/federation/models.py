@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +9,25 @@ import numpy as np
 from tequio.errors import DataError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from tequio.learners.learner import Arrays
 
+_STRETCH = 32_768
+
 
 def difference(after: Arrays, before: Arrays) -> Arrays:
     """after - before: an update."""
     return {name: after[name] - before[name] for name in before}
+
+
+def take_off(before: Arrays, after: Arrays) -> Arrays:
+    """The same in the memory of `after`, which may be several models one upon another: nobody else may need it."""
+    for name, values in before.items():
+        np.subtract(after[name], values, out=after[name])
+    return after
 
 
 def shifted(model: Arrays, update: Arrays, scale: float = 1.0) -> Arrays:
@@ -44,13 +52,23 @@ def weighted_mean(models: Sequence[Arrays], weights: NDArray[Any] | Sequence[flo
     if not total_weight > 0:
         raise DataError(f"the weights of {len(models)} updates sum to {total_weight}, so they have no weighted mean")
     shares = np.asarray(weights, dtype=np.float64) / total_weight
-    mean: Arrays = {}
-    for name, first in models[0].items():
-        total, part = np.zeros(first.shape, dtype=np.float64), np.empty(first.shape, dtype=np.float64)
-        for model, share in zip(models, shares, strict=True):
-            total += np.multiply(model[name], share, out=part, dtype=np.float64)
-        mean[name] = total.astype(first.dtype) if first.dtype.kind == "f" else total
-    return mean
+    return {name: _weighted_sum([model[name] for model in models], shares) for name in models[0]}
+
+
+def _weighted_sum(arrays: Sequence[NDArray[Any]], shares: NDArray[np.float64]) -> NDArray[Any]:
+    """Stretch by stretch, so that what is being summed stays in the cache."""
+    first, flat = arrays[0], [values.reshape(-1) for values in arrays]
+    total = np.empty(first.size, first.dtype if first.dtype.kind == "f" else np.float64)
+    for start in range(0, first.size, _STRETCH):
+        stretch = slice(start, min(start + _STRETCH, first.size))
+        summed = np.zeros(stretch.stop - start)
+        part = np.empty_like(summed)
+        for values, share in zip(flat, shares, strict=True):
+            part[...] = values[stretch]
+            part *= share
+            summed += part
+        total[stretch] = summed
+    return total.reshape(first.shape)
 
 
 def squared_norm(model: Arrays) -> float:
@@ -72,15 +90,9 @@ def unflatten(vector: NDArray[Any], like: Arrays) -> Arrays:
     return parts
 
 
-def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
-    """Whether no entry is NaN or infinite."""
-    return all(_is_finite(values) for values in arrays if values.dtype.kind == "f")
-
-
-def _is_finite(values: NDArray[Any]) -> bool:
-    # A NaN or infinite entry makes the sum of squares so; only then (or where huge numbers overflow) look at each.
-    flat = values.reshape(-1)
-    return isfinite(np.vdot(flat, flat)) or bool(np.isfinite(values).all())
+def shapes_of(model: Arrays) -> dict[str, Any]:
+    """The shape of each array by name; none for what is no array."""
+    return {name: getattr(values, "shape", None) for name, values in model.items()}
 
 
 def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:
@@ -88,8 +100,7 @@ def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:
     if not isinstance(update, dict):
         raise PayloadError(f"{whose} sent an update that does not fit the model: {type(update).__name__} instead of "
                            "named arrays")
-    expected = {name: values.shape for name, values in model.items()}
-    found = {name: getattr(values, "shape", None) for name, values in update.items()}
+    expected, found = shapes_of(model), shapes_of(update)
     if expected != found:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise PayloadError(f"{whose} sent an update that does not fit the model at '{wrong[0]}': "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import PermissionDenied
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,14 +23,16 @@ class Party:
     changing them in place, so that a failing task leaves the state as it was.
     """
 
-    __slots__ = ("_population", "_pretended", "index", "round", "state")
+    __slots__ = ("_population", "_pretended", "_streams", "index", "round", "state")
 
-    def __init__(self, index: int, round: int, state: Payload, population: Population) -> None:
+    def __init__(self, index: int, round: int, state: Payload, population: Population,
+                 streams: Streams | None = None) -> None:
         self.index = index
         self.round = round
         self.state = state
         self._population: Population | None = population
         self._pretended: PartyData | None = None
+        self._streams = streams or Streams(population.seed, round, (index,))
 
     @property
     def name(self) -> str:
@@ -50,7 +52,8 @@ class Party:
 
     def rng(self, purpose: str) -> np.random.Generator:
         """This party's random stream for a purpose in this round."""
-        return stream(self._home().seed, purpose, self.round, self.index)
+        self._home()
+        return self._streams.of(purpose, self.index)
 
     def pretend(self, data: PartyData) -> None:
         """Use other rows than its own while this task runs, as a hostile party may."""

@@ -26,7 +26,7 @@ MAGIC = b"tq1\0"
 MAXIMUM_DEPTH = 16
 _HEADER = struct.Struct("<4sI")
 _ARRAY_KEY = "\x00array"
-_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
+PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 _DTYPES = {np.dtype(name) for name in ("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
                                        "float16", "float32", "float64")}
 
@@ -75,6 +75,19 @@ def read_only(value: Any) -> Any:
     return [read_only(item) for item in value] if isinstance(value, list) else value
 
 
+def on_its_own(value: Any) -> Any:
+    """The same payload without views of parts of larger arrays, which would be kept in memory with it.
+
+    What has no such views stays the same object.
+    """
+    if isinstance(value, np.ndarray):
+        return value.copy() if isinstance(value.base, np.ndarray) and value.base.size > value.size else value
+    if isinstance(value, dict):
+        own = {key: on_its_own(item) for key, item in value.items()}
+        return own if any(own[key] is not item for key, item in value.items()) else value
+    return [on_its_own(item) for item in value] if isinstance(value, list) else value
+
+
 def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Payload:
     """The payload back from bytes; anything but a whole, well-formed payload is refused."""
     if maximum_bytes is not None and len(data) > maximum_bytes:
@@ -112,7 +125,7 @@ def _skeleton(payload: Mapping[str, Any], arrays: dict[str, Any]) -> bytes:
 
 def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 0) -> Any:
     """The value with its arrays moved out to `arrays`, leaving references; refuses what may not cross."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype not in _DTYPES:
@@ -122,12 +135,12 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
         key = str(len(arrays))
         arrays[key] = value
         return {_ARRAY_KEY: key}
-    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+    if isinstance(value, np.generic) and type(value.item()) in PLAIN:
         return value.item()
     if depth > MAXIMUM_DEPTH:
         raise PayloadError(f"'{path}' is nested deeper than {MAXIMUM_DEPTH}")
     if isinstance(value, dict):
-        return {_name(key, path): item if type(item) in _PLAIN else
+        return {_name(key, path): item if type(item) in PLAIN else
                 take_apart(item, arrays, f"{path}/{key}" if path else key, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [take_apart(item, arrays, f"{path}/{index}", depth + 1) for index, item in enumerate(value)]
@@ -160,7 +173,7 @@ def _load_tensors(data: memoryview) -> dict[str, Any]:
 
 def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
     """The reverse of `take_apart`: each array is taken out of `arrays` as it finds its place."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     if isinstance(value, dict) and _ARRAY_KEY in value:
         array = arrays.pop(value[_ARRAY_KEY], None) if isinstance(value[_ARRAY_KEY], str) else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from tequio.errors import TequioError
 from tequio.federation.aggregation import Updates
-from tequio.federation.models import check_shapes, squared_norm
+from tequio.federation.models import check_shapes, shapes_of, squared_norm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +32,9 @@ def screened(federation: Federation, model: Arrays, replies: Replies, name: str,
              memory: Payload) -> tuple[Updates, Payload]:
     """The sound updates, and what to remember; unsound ones count as failures of their parties."""
     rules = federation.rules
-    faults = {place: fault for place, reply in enumerate(replies)
-              if (fault := _misfit(federation, model, reply.party, reply.payload.get(name)))}
+    expected = shapes_of(model)
+    faults = {place: _misfit(federation, model, reply.party, reply.payload.get(name))
+              for place, reply in enumerate(replies) if not _fits(reply.payload.get(name), expected)}
     sound = [place for place in range(len(replies)) if place not in faults]
     updates = {place: replies[place].payload[name] for place in sound}
     if rules.largest_update:
@@ -49,6 +50,10 @@ def screened(federation: Federation, model: Arrays, replies: Replies, name: str,
         federation.refuse(replies, {replies[place].party: cause for place, cause in sorted(faults.items())})
     kept = [place for place in sound if place not in faults]
     return Updates(replies.parties[kept], [updates[place] for place in kept], weights[kept]), remembered
+
+
+def _fits(update: Any, expected: dict[str, Any]) -> bool:
+    return isinstance(update, dict) and shapes_of(update) == expected
 
 
 def _misfit(federation: Federation, model: Arrays, party: int, update: Any) -> str:

@@ -22,7 +22,7 @@ class ManyFunction(Protocol):
 
     def __call__(self, parties: Sequence[Party], payloads: Sequence[Payload],
                  settings: Mapping[str, Any]) -> Sequence[Payload]:
-        """Replies in the order of the parties; nothing if these parties had better run one by one."""
+        """Replies in the order of the parties, best as `Columns`; nothing if these had better run one by one."""
         ...
 
 

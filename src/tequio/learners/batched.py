@@ -7,18 +7,18 @@ its own rows and settings alone, and no slot lies in the leftover end of a vecto
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses_of_rows, predict_step
-from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of
-from tequio.learners.batched_rows import RowReader, plan_rows, read_targets, weights_of_rows
+from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses_of_rows, make_prediction
+from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of, room_for
+from tequio.learners.batched_rows import plan_rows, read_targets, row_reader, weights_of_rows
 from tequio.learners.batched_steps import Descent, forget, make_step
 from tequio.learners.batches import batch_rows, check_finite, check_trainable, diverged, steps_of_epochs
-from tequio.learners.learner import Trained
+from tequio.learners.learner import TrainedTogether
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,29 +47,47 @@ BLOCK_NUMBERS = 500_000
 """Outputs, and targets, that are kept at a time."""
 
 
+@dataclass(frozen=True)
+class _Company:
+    """Jobs that train side by side, those with most steps first.
+
+    `places` tell where each stands among all jobs; `batch` is the number of rows that batches are filled up to.
+    """
+
+    jobs: list[Job]
+    places: list[int]
+    rows: list[int]
+    steps: list[int]
+    batch: int
+
+
 def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining,
-                 rate: float) -> list[Trained]:
+                 rate: float) -> TrainedTogether:
     """Train every job; result i is that of job i."""
     for job in jobs:
         check_trainable(job.data)
-    results: dict[int, Trained] = {}
-    for batch, company in _companies(stack, jobs, how):
-        trained = _train_company(stack, kind, [jobs[position] for position in company], how, rate, batch)
-        results.update(zip(company, trained, strict=True))
-    return [results[position] for position in range(len(jobs))]
+    rows = [len(job.data) for job in jobs]
+    steps_of = {count: sum(steps_of_epochs(count, how)) for count in set(rows)}
+    steps = [steps_of[count] for count in rows]
+    models, losses = room_for(stack, len(jobs)), np.empty(len(jobs))
+    for company in _companies(stack, jobs, rows, steps, how):
+        losses[company.places] = _train_company(stack, kind, company, how, rate, models)
+    return TrainedTogether(models, steps, losses.tolist(), rows)
 
 
-def _companies(stack: DenseStack, jobs: Sequence[Job], how: LocalTraining) -> Iterator[tuple[int, list[int]]]:
-    """Jobs that train side by side, those with most steps first, and the rows that their batches are filled up to."""
+def _companies(stack: DenseStack, jobs: Sequence[Job], rows: Sequence[int], steps: Sequence[int],
+               how: LocalTraining) -> Iterator[_Company]:
     copies = 4 if how.optimizer == "adam" else 2 if how.momentum else 1
     cached = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
-    batches = [how.batch or _rounded_up(len(job.data)) for job in jobs]
+    batches = [how.batch or _rounded_up(count) for count in rows]
     for batch in sorted(set(batches)):
-        alike = [position for position in range(len(jobs)) if batches[position] == batch]
-        alike.sort(key=lambda position: -sum(steps_of_epochs(len(jobs[position].data), how)))
+        alike = [place for place in range(len(jobs)) if batches[place] == batch]
+        alike.sort(key=lambda place: -steps[place])
         size = min(cached, max(ROOM_NUMBERS // (batch * max(stack.widths)), 1))
         for start in range(0, len(alike), size):
-            yield batch, alike[start:start + size]
+            places = alike[start:start + size]
+            yield _Company([jobs[place] for place in places], places, [rows[place] for place in places],
+                           [steps[place] for place in places], batch)
 
 
 def _rounded_up(rows: int) -> int:
@@ -78,9 +96,10 @@ def _rounded_up(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining, rate: float,
-                   batch: int) -> list[Trained]:
-    steps = [sum(steps_of_epochs(len(job.data), how)) for job in jobs]
+def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: LocalTraining, rate: float,
+                   models: Arrays) -> list[float]:
+    """Train the models of a company into their places; gives the mean loss of each party's last epoch."""
+    jobs, steps, batch = company.jobs, company.steps, company.batch
     fewest = _fewest_slots(stack, batch)
     slots = max(len(jobs), fewest)
     layers = layers_of(stack, slots, batch)
@@ -90,18 +109,16 @@ def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: 
                       load_constants(stack, layers, jobs))
     itinerary = plan_rows(jobs, how, steps[0], slots, batch)
     losses = np.zeros((slots, steps[0], batch), np.float32)
-    models: list[Arrays] = [{} for _ in jobs]
     done = 0
     for end in sorted(set(steps)):
         active, remaining = sum(count >= end for count in steps), sum(count > end for count in steps)
         front = layers if active == slots else layers_of(stack, max(active, fewest), batch)
         _train_stretch(front, kind, itinerary, descent, losses, range(done, end))
-        models[remaining:active] = collect(stack, layers, remaining, active)
+        collect(stack, layers, range(remaining, active), company.places[remaining:active], models)
         done = end
     _check_losses(losses, jobs)
-    _check_models(layers, models, jobs, steps)
-    rows = [len(job.data) for job in jobs]
-    return [Trained(*result) for result in zip(models, steps, _last_losses(losses, rows, how), rows, strict=True)]
+    _check_models(layers, company, models)
+    return _last_losses(losses, company.rows, how)
 
 
 def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, descent: Descent,
@@ -111,17 +128,18 @@ def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, de
 
     deltas = layers[-1].deltas.turned
     active, outputs, batch = deltas.shape
-    take_step = make_step(layers, replace(descent, pull=None if descent.pull is None else descent.pull[:active]))
-    reader = RowReader(itinerary, active)
+    predict, take_step = make_prediction(kind, layers), make_step(layers, descent)
+    read = row_reader(itinerary, layers[0].inputs.straight)
     for block in _blocks(steps, max(BLOCK_NUMBERS // (active * outputs * batch), 1)):
         outcomes = Outcomes.of(kind, torch.from_numpy(read_targets(itinerary, kind, block, active)), outputs)
-        for index, weights in enumerate(weights_of_rows(itinerary, block, active)):
-            rows = reader.read(block.start + index)
-            predict_step(kind, layers, rows, outcomes, index)
-            if weights is not None:
-                deltas.mul_(weights)
+        weights = weights_of_rows(itinerary, block, active)
+        for step, views, weight in zip(block, outcomes.steps(), weights, strict=True):
+            read(step)
+            predict(*views)
+            if weight is not None:
+                deltas.mul_(weight)
             backward(layers)
-            take_step(rows, block.start + index + 1)
+            take_step(step + 1)
         losses[:active, block.start:block.stop] = losses_of_rows(kind, outcomes).numpy().swapaxes(0, 1)
 
 
@@ -149,22 +167,26 @@ def _check_losses(losses: NDArray[np.float32], jobs: Sequence[Job]) -> None:
             raise diverged(job.data, int(wrong[0]) + 1)
 
 
-def _check_models(layers: list[Layer], models: Sequence[Arrays], jobs: Sequence[Job], steps: Sequence[int]) -> None:
+def _check_models(layers: list[Layer], company: _Company, models: Arrays) -> None:
     """The last step has no loss after it. One sum over all parties tells that all is well, or that one must look."""
-    sums = [matrices.straight[:len(jobs)].sum() for layer in layers for matrices in (layer.weight, layer.bias)]
+    parties = len(company.jobs)
+    sums = [matrices.straight[:parties].sum() for layer in layers for matrices in (layer.weight, layer.bias)]
     if not isfinite(sum(float(each) for each in sums)):
-        for job, model, step in zip(jobs, models, steps, strict=True):
-            check_finite(model, job.data, step)
+        for job, place, step in zip(company.jobs, company.places, company.steps, strict=True):
+            check_finite({name: values[place] for name, values in models.items()}, job.data, step)
 
 
 def _last_losses(losses: NDArray[np.float32], rows: Sequence[int], how: LocalTraining) -> list[float]:
     """Each party's mean over the rows of its last epoch; filled-up places come after them and do not count."""
-    epochs = [steps_of_epochs(count, how) for count in rows]
-    if not epochs[0]:
+    epochs = {count: steps_of_epochs(count, how) for count in set(rows)}
+    if not epochs[rows[0]]:
         return [float("nan")] * len(rows)
-    counted = [min(count, steps[-1] * batch_rows(count, how)) for count, steps in zip(rows, epochs, strict=True)]
-    starts = np.arange(len(rows)) * losses[0].size + [sum(steps[:-1]) * losses.shape[2] for steps in epochs]
+    last = {count: min(count, steps[-1] * batch_rows(count, how)) for count, steps in epochs.items()}
+    before = {count: sum(steps[:-1]) * losses.shape[2] for count, steps in epochs.items()}
+    counted = np.array([last[count] for count in rows])
+    starts = np.arange(len(rows)) * losses[0].size + [before[count] for count in rows]
     # A sum over one stretch of memory a party: its rounding cannot depend on the others.
     ends = np.stack([starts, starts + counted], axis=1).reshape(-1)
     sums = np.add.reduceat(np.append(losses, np.float32(0)).astype(np.float64), ends)[::2]
-    return [float(total) / count for total, count in zip(sums, counted, strict=True)]
+    means: list[float] = (sums / counted).tolist()
+    return means

@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Any
 from tequio.learners.batched_memory import Matrices, even, memory, shaped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from torch import Tensor
 
     from tequio.learners.losses import LossKind
     from tequio.learners.stacks import Activation, DenseStack
+
+    Predict = Callable[[Tensor, Tensor, Tensor], None]
 
 
 @dataclass(frozen=True)
 class Layer:
     """One layer of the active parties. `weight` is straight as (parties, inputs, outputs)."""
 
+    inputs: Matrices
     weight: Matrices
     bias: Matrices
     outputs: Matrices
@@ -33,46 +38,43 @@ class Layer:
 def layers_of(stack: DenseStack, parties: int, batch: int) -> list[Layer]:
     """The layers of the first `parties` slots; fewer parties see the front part of the same memory."""
     sizes = list(zip(stack.widths, stack.widths[1:], strict=False))
-    layers = [_hidden(index, parties, batch, *size, stack.activations[index]) for index, size in enumerate(sizes[:-1])]
-    return [*layers, _last(len(layers), parties, batch, *sizes[-1])]
+    inputs, layers = Matrices.at("rows", parties, batch, stack.widths[0]), []
+    for index, (size, activation) in enumerate(zip(sizes[:-1], stack.activations, strict=True)):
+        layers.append(_hidden(index, inputs, *size, activation))
+        inputs = layers[-1].outputs
+    return [*layers, _last(len(layers), inputs, *sizes[-1])]
 
 
-def _hidden(index: int, parties: int, batch: int, inputs: int, outputs: int, activation: Activation) -> Layer:
-    return Layer(Matrices.at(f"weight{index}", parties, inputs, outputs),
+def _hidden(index: int, below: Matrices, inputs: int, outputs: int, activation: Activation) -> Layer:
+    parties, batch, _ = below.straight.shape
+    return Layer(below, Matrices.at(f"weight{index}", parties, inputs, outputs),
                  Matrices.at(f"bias{index}", parties, 1, outputs),
                  Matrices.at(f"outputs{index}", parties, batch, outputs),
                  Matrices.at(f"deltas{index}", parties, batch, outputs), activation)
 
 
-def _last(index: int, parties: int, batch: int, inputs: int, outputs: int) -> Layer:
+def _last(index: int, below: Matrices, inputs: int, outputs: int) -> Layer:
+    parties, batch, _ = below.straight.shape
     residuals = Matrices.turned_at(f"outputs{index}", parties, batch, outputs)
-    return Layer(Matrices.turned_at(f"weight{index}", parties, inputs, outputs),
+    return Layer(below, Matrices.turned_at(f"weight{index}", parties, inputs, outputs),
                  Matrices.at(f"bias{index}", parties, 1, outputs), residuals, residuals, "identity")
-
-
-def forward(layers: list[Layer], rows: Tensor, outputs: Tensor) -> None:
-    """Outputs (parties, outputs, rows) of a batch (parties, rows, inputs)."""
-    import torch
-
-    below, below_turned = rows, rows.transpose(1, 2)
-    for layer in layers[:-1]:
-        torch.baddbmm(layer.bias.straight, below, layer.weight.straight, out=layer.outputs.straight)
-        _activate(layer)
-        below, below_turned = layer.outputs.straight, layer.outputs.turned
-    last = layers[-1]
-    torch.baddbmm(last.bias.turned, last.weight.turned, below_turned, out=outputs)
 
 
 def backward(layers: list[Layer]) -> None:
     """From the deltas of the last layer to those of all layers below."""
     import torch
 
-    for below, layer in zip(layers[-2::-1], layers[:0:-1], strict=True):
+    for index in range(len(layers) - 1, 0, -1):
+        below, layer = layers[index - 1], layers[index]
         torch.bmm(layer.deltas.straight, layer.weight.turned, out=below.deltas.straight)
         _deactivate(below)
 
 
-def _activate(layer: Layer) -> None:
+def _feed(layer: Layer) -> None:
+    """From the inputs of a hidden layer to its outputs."""
+    import torch
+
+    torch.baddbmm(layer.bias.straight, layer.inputs.straight, layer.weight.straight, out=layer.outputs.straight)
     if layer.activation == "relu":
         layer.outputs.flat.relu_()
     elif layer.activation == "tanh":
@@ -98,7 +100,7 @@ def _deactivate(layer: Layer) -> None:
 class Outcomes:
     """Outputs and targets of a block of steps, as (steps, parties, outputs, rows) and as filled-up memory a step.
 
-    For a softmax `outputs` are log-probabilities, and `targets` one for the right class, nought for the others; `codes`
+    For a softmax outputs are log-probabilities, and targets one for the right class, nought for the others; `codes`
     (steps, parties, 1, rows) then name the right class.
     """
 
@@ -119,21 +121,33 @@ class Outcomes:
         placed.copy_(targets.transpose(2, 3)) if codes is None else placed.scatter_(2, codes, 1.0)
         return cls(given[:, :numbers].view_as(placed), given, wanted, codes)
 
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Views of one step each: its outputs, and its filled-up outputs and targets."""
+        return zip(self.outputs, self.flat_outputs, self.flat_targets, strict=True)
 
-def predict_step(kind: LossKind, layers: list[Layer], rows: Tensor, outcomes: Outcomes, step: int) -> None:
-    """Outputs of one step's batch, and the deltas of the last layer up to a constant factor."""
+
+def make_prediction(kind: LossKind, layers: list[Layer]) -> Predict:
+    """The function that puts one step's outputs into its place among the outcomes, and the deltas of the last layer, up
+    to a constant factor, into theirs. The batch is in the inputs of the first layer."""
     import torch
 
-    last, outputs = layers[-1], outcomes.flat_outputs[step]
+    *hidden, last = layers
+    bias, weight, inputs, scores = last.bias.turned, last.weight.turned, last.inputs.turned, last.outputs.turned
     deltas = last.deltas.flat
-    if kind == "softmax":
-        forward(layers, rows, last.outputs.turned)
-        torch.log_softmax(last.outputs.turned, 1, out=outcomes.outputs[step])
-        torch.exp(outputs, out=deltas)
-    else:
-        forward(layers, rows, outcomes.outputs[step])
-        torch.sigmoid(outputs, out=deltas) if kind == "sigmoid" else deltas.copy_(outputs)
-    deltas.sub_(outcomes.flat_targets[step])
+
+    def predict(outputs: Tensor, flat_outputs: Tensor, flat_targets: Tensor) -> None:
+        for layer in hidden:
+            _feed(layer)
+        if kind == "softmax":
+            torch.baddbmm(bias, weight, inputs, out=scores)
+            torch.log_softmax(scores, 1, out=outputs)
+            torch.exp(flat_outputs, out=deltas)
+        else:
+            torch.baddbmm(bias, weight, inputs, out=outputs)
+            torch.sigmoid(flat_outputs, out=deltas) if kind == "sigmoid" else deltas.copy_(flat_outputs)
+        deltas.sub_(flat_targets)
+
+    return predict
 
 
 def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:

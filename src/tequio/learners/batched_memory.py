@@ -14,9 +14,13 @@ EVEN = 32
 """Numbers that the elementwise kernels take in one go. What is left over at the end of a tensor they compute in
 another way, which may differ in the last bit; so tensors are filled up, and a party's numbers never lie in the rest."""
 
+_MOST_KEPT = 1024
+
+
 class _Kept(threading.local):
     def __init__(self) -> None:
         self.buffers: dict[str, Tensor] = {}
+        self.matrices: dict[tuple[str, int, int, int], Matrices] = {}
 
 
 _kept = _Kept()
@@ -34,6 +38,7 @@ def memory(name: str, numbers: int) -> Tensor:
     buffer = _kept.buffers.get(name)
     if buffer is None or len(buffer) < even(numbers):
         buffer = _kept.buffers[name] = torch.zeros(even(numbers))
+        _kept.matrices.clear()
     return buffer
 
 
@@ -48,9 +53,14 @@ class Matrices:
     @classmethod
     def at(cls, name: str, parties: int, rows: int, columns: int) -> Matrices:
         """Stored row by row in the memory of that name."""
-        buffer = memory(name, parties * rows * columns)
-        straight = shaped(buffer, (parties, rows, columns))
-        return cls(straight, straight.transpose(1, 2), buffer[:even(straight.numel())])
+        key = (name, parties, rows, columns)
+        if key not in _kept.matrices:
+            if len(_kept.matrices) >= _MOST_KEPT:
+                _kept.matrices.clear()
+            buffer = memory(name, parties * rows * columns)
+            straight = shaped(buffer, (parties, rows, columns))
+            _kept.matrices[key] = cls(straight, straight.transpose(1, 2), buffer[:even(straight.numel())])
+        return _kept.matrices[key]
 
     @classmethod
     def turned_at(cls, name: str, parties: int, rows: int, columns: int) -> Matrices:

@@ -12,7 +12,6 @@ from tequio.learners.torch_model import check_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from tequio.learners.batched_layers import Layer
@@ -58,26 +57,22 @@ def load_constants(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) 
     return True
 
 
-def collect(stack: DenseStack, layers: list[Layer], first: int, end: int) -> list[Arrays]:
-    """Copies of the models in some slots, laid out as they travel.
-
-    Each model gets memory of its own: one that is kept for long must not keep those of others.
-    """
-    models: list[Arrays] = [{} for _ in range(first, end)]
-    for name, view in _as_they_travel(stack, layers).items():
-        slots = view[first:end]
-        for model, values in zip(models, slots.numpy() if slots[0].is_contiguous() else slots, strict=True):
-            model[name] = values.copy() if isinstance(values, np.ndarray) else _turned(values)
-    return models
+def room_for(stack: DenseStack, jobs: int) -> Arrays:
+    """Where trained models go, side by side, laid out as they travel."""
+    return {name: np.empty((jobs, *shape), np.float32) for name, shape in stack.shapes.items()}
 
 
-def _turned(values: Tensor) -> NDArray[np.float32]:
-    """A copy row by row of what lies there column by column; torch does that faster than NumPy."""
+def collect(stack: DenseStack, layers: list[Layer], slots: range, places: Sequence[int], models: Arrays) -> None:
+    """Copy the models of some slots to their places."""
     import torch
 
-    copied = np.empty(values.shape, np.float32)
-    torch.from_numpy(copied).copy_(values)
-    return copied
+    for name, view in _as_they_travel(stack, layers).items():
+        trained = view[slots.start:slots.stop]
+        if trained.is_contiguous():
+            models[name][places] = trained.numpy()
+        else:  # one by one is how torch turns matrices fastest
+            for place, values in zip(places, trained, strict=True):
+                torch.from_numpy(models[name][place]).copy_(values)
 
 
 def _as_they_travel(stack: DenseStack, layers: list[Layer]) -> dict[str, Tensor]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.learners.batched_memory import memory, shaped
 from tequio.learners.batches import row_orders
 from tequio.learners.losses import target_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -42,14 +40,15 @@ def plan_rows(jobs: Sequence[Job], how: LocalTraining, steps: int, slots: int, b
     rows, counts = np.zeros((steps, slots, batch), np.int64), np.full((steps, slots), batch)
     whole = _shared_source([job.data for job in jobs])
     for slot, job in enumerate(jobs):
-        at = 0
+        at, own = 0, job.data.rows if whole is not None else None
         for order in row_orders(len(job.data), how, job.rng):
-            own = order if whole is None or job.data.rows is None else job.data.rows[order]
+            drawn = order if own is None else own[order]
             batches, short = -(-len(order) // batch), -len(order) % batch
-            filled = np.concatenate([own, np.repeat(own[:1], short)]) if short else own
-            rows[at:at + batches, slot] = filled.reshape(batches, batch)
+            if short:
+                drawn = np.concatenate([drawn, np.repeat(drawn[:1], short)])
+                counts[at + batches - 1, slot] -= short
+            rows[at:at + batches, slot] = drawn.reshape(batches, batch)
             at += batches
-            counts[at - 1, slot] -= short
     return Itinerary(rows, counts, [job.data for job in jobs], whole)
 
 
@@ -59,28 +58,21 @@ def _shared_source(datasets: Sequence[Dataset]) -> Dataset | None:
     return replace(first, rows=None) if is_shared else None
 
 
-class RowReader:
-    """Reads the features of the first `active` slots, one step at a time, into memory that stays in the cache."""
+def row_reader(itinerary: Itinerary, room: Tensor) -> Callable[[int], None]:
+    """The function that reads the features of the active slots at a step into the room (parties, batch, inputs)."""
+    shape, active = itinerary.datasets[0].schema.shape, len(room)
+    out = room.numpy().reshape(*room.shape[:2], *shape)
+    if itinerary.whole is not None:
+        gather, out_flat = itinerary.whole.reader(out.dtype), out.reshape(-1, *shape)
+        numbers = itinerary.rows[:, :active]
+        return lambda step: gather(numbers[step].reshape(-1), out_flat)
 
-    def __init__(self, itinerary: Itinerary, active: int) -> None:
-        batch, shape = itinerary.rows.shape[2], itinerary.datasets[0].schema.shape
-        room = memory("rows", active * batch * prod(shape))
-        self._itinerary = itinerary
-        self._active = active
-        self._out = shaped(room, (active, batch, *shape)).numpy()
-        self._out_flat = self._out.reshape(active * batch, *shape)
-        self.rows = shaped(room, (active, batch, prod(shape)))
+    def read_one_by_one(step: int) -> None:
+        # A slot without a job only keeps another company and needs no rows.
+        for data, own, place in zip(itinerary.datasets, itinerary.rows[step], out, strict=False):
+            data.read(own, place)
 
-    def read(self, step: int) -> Tensor:
-        """Rows (parties, batch, inputs) of a step; the next call overwrites them."""
-        numbers, whole = self._itinerary.rows[step, :self._active], self._itinerary.whole
-        if whole is not None:
-            whole.read(numbers.reshape(-1), self._out_flat)
-        else:
-            # A slot without a job only keeps another company and needs no rows.
-            for data, own, out in zip(self._itinerary.datasets, numbers, self._out, strict=False):
-                data.read(own, out)
-        return self.rows
+    return read_one_by_one
 
 
 def read_targets(itinerary: Itinerary, kind: LossKind, steps: range, active: int) -> NDArray[Any]:

@@ -19,26 +19,18 @@ if TYPE_CHECKING:
     from tequio.learners.batched_layers import Layer
     from tequio.learners.learner import LocalTraining
 
-    TakeStep = Callable[[Tensor, int], None]
+    TakeStep = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A weight or a bias of the active parties as it lies in memory, and the product that gives its gradient.
-
-    `left` or `right` is None where it is the batch itself, which is another one at every step.
-    """
+    """A weight or a bias of the active parties as it lies in memory, and the product that gives its gradient."""
 
     name: str
     values: Tensor
     flat: Tensor
-    left: Tensor | None
-    right: Tensor | None
-
-    def operands(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides of the product for a batch of rows (parties, rows, inputs)."""
-        left = rows.transpose(1, 2) if self.left is None else self.left
-        return left, rows if self.right is None else self.right
+    left: Tensor
+    right: Tensor
 
     def room(self, purpose: str) -> Matrices:
         """Memory of the same layout for a purpose."""
@@ -47,9 +39,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Descent:
-    """How the active parties go down.
+    """How the parties go down.
 
-    `factor` turns a product into the gradient of the mean loss. Each gradient gains `pull` (one number a party) times
+    `factor` turns a product into the gradient of the mean loss. Each gradient gains `pull` (one number a slot) times
     the weights and, where `corrected`, the constant that lies in the part's memory.
     """
 
@@ -65,17 +57,16 @@ def parts_of(layers: list[Layer]) -> list[Part]:
     ones = _ones(layers[0])
     parts = []
     for index, layer in enumerate(layers):
-        parts.append(_weight_part(layers, index))
+        parts.append(_weight_part(index, layer, is_last=layer is layers[-1]))
         parts.append(Part(f"bias{index}", layer.bias.straight, layer.bias.flat, ones, layer.deltas.straight))
     return parts
 
 
-def _weight_part(layers: list[Layer], index: int) -> Part:
-    layer, below = layers[index], layers[index - 1].outputs if index else None
+def _weight_part(index: int, layer: Layer, *, is_last: bool) -> Part:
     name, flat = f"weight{index}", layer.weight.flat
-    if index == len(layers) - 1:
-        return Part(name, layer.weight.turned, flat, layer.deltas.turned, below.straight if below else None)
-    return Part(name, layer.weight.straight, flat, below.turned if below else None, layer.deltas.straight)
+    if is_last:
+        return Part(name, layer.weight.turned, flat, layer.deltas.turned, layer.inputs.straight)
+    return Part(name, layer.weight.straight, flat, layer.inputs.turned, layer.deltas.straight)
 
 
 def _ones(layer: Layer) -> Tensor:
@@ -84,16 +75,16 @@ def _ones(layer: Layer) -> Tensor:
 
 
 def make_step(layers: list[Layer], descent: Descent) -> TakeStep:
-    """The function that updates all parts, given a batch and the number of the step (from 1)."""
+    """The function that updates all parts from inputs and deltas, given the number of the step (from 1)."""
     parts = parts_of(layers)
     update = _adam(parts, descent) if descent.how.optimizer == "adam" else \
         _momentum(parts, descent) if descent.how.momentum else _plain(parts, descent)
     if not descent.how.clip_norm:
         return update
 
-    def clip_and_update(rows: Tensor, step: int) -> None:
-        _clip(parts, layers, rows, descent)
-        update(rows, step)
+    def clip_and_update(step: int) -> None:
+        _clip(parts, layers, descent)
+        update(step)
 
     return clip_and_update
 
@@ -101,35 +92,42 @@ def make_step(layers: list[Layer], descent: Descent) -> TakeStep:
 def forget(layers: list[Layer], how: LocalTraining) -> None:
     """Start the optimizer's memory afresh."""
     purposes = ("first moment", "second moment") if how.optimizer == "adam" else ("step",) if how.momentum else ()
-    for part in parts_of(layers):
-        for purpose in purposes:
+    for purpose in purposes:
+        for part in parts_of(layers):
             part.room(purpose).flat.zero_()
 
 
 def _plain(parts: list[Part], descent: Descent) -> TakeStep:
-    constants = [part.room("constant").flat if descent.corrected else None for part in parts]
+    constants = [part.room("constant").flat for part in parts] if descent.corrected else []
+    pull, rate, pace = _pull(parts, descent), descent.rate, -descent.rate * descent.factor
 
-    def update(rows: Tensor, step: int) -> None:
-        for part, constant in zip(parts, constants, strict=True):
-            if descent.pull is not None:
-                part.values.addcmul_(part.values, descent.pull, value=-descent.rate)
-            if constant is not None:
-                part.flat.add_(constant, alpha=-descent.rate)
-            part.values.baddbmm_(*part.operands(rows), alpha=-descent.rate * descent.factor)
+    def update(step: int) -> None:
+        if pull is not None:
+            for part in parts:
+                part.values.addcmul_(part.values, pull, value=-rate)
+        for part, constant in zip(parts, constants, strict=False):
+            part.flat.add_(constant, alpha=-rate)
+        for part in parts:
+            part.values.baddbmm_(part.left, part.right, alpha=pace)
 
     return update
 
 
-def _gradients(parts: list[Part], descent: Descent, keep: float) -> Callable[[Tensor], None]:
+def _pull(parts: list[Part], descent: Descent) -> Tensor | None:
+    return None if descent.pull is None else descent.pull[:len(parts[0].values)]
+
+
+def _gradients(parts: list[Part], descent: Descent, keep: float) -> Callable[[], None]:
     """Fill each part's "step": `keep` times what it held, plus the gradient."""
     steps = [part.room("step") for part in parts]
     constants = [part.room("constant").flat if descent.corrected else None for part in parts]
+    pull = _pull(parts, descent)
 
-    def fill(rows: Tensor) -> None:
+    def fill() -> None:
         for part, step, constant in zip(parts, steps, constants, strict=True):
-            step.straight.baddbmm_(*part.operands(rows), beta=keep, alpha=descent.factor)
-            if descent.pull is not None:
-                step.straight.addcmul_(part.values, descent.pull)
+            step.straight.baddbmm_(part.left, part.right, beta=keep, alpha=descent.factor)
+            if pull is not None:
+                step.straight.addcmul_(part.values, pull)
             if constant is not None:
                 step.flat.add_(constant)
 
@@ -139,8 +137,8 @@ def _gradients(parts: list[Part], descent: Descent, keep: float) -> Callable[[Te
 def _momentum(parts: list[Part], descent: Descent) -> TakeStep:
     fill, steps = _gradients(parts, descent, descent.how.momentum), [part.room("step").flat for part in parts]
 
-    def update(rows: Tensor, step: int) -> None:
-        fill(rows)
+    def update(step: int) -> None:
+        fill()
         for part, velocity in zip(parts, steps, strict=True):
             part.flat.add_(velocity, alpha=-descent.rate)
 
@@ -154,21 +152,21 @@ def _adam(parts: list[Part], descent: Descent) -> TakeStep:
     values, gradients, first, second = [part.flat for part in parts], *(
         [part.room(purpose).flat for part in parts] for purpose in ("step", "first moment", "second moment"))
 
-    def update(rows: Tensor, step: int) -> None:
-        fill(rows)
+    def update(step: int) -> None:
+        fill()
         adam_step(values, gradients, first, second, step, descent.rate)
 
     return update
 
 
-def _clip(parts: list[Part], layers: list[Layer], rows: Tensor, descent: Descent) -> None:
+def _clip(parts: list[Part], layers: list[Layer], descent: Descent) -> None:
     """Scale the deltas so that no party's gradient is longer than the bound; gradients are linear in the deltas."""
     import torch
 
-    squares = torch.zeros(len(rows))
+    squares = torch.zeros(len(parts[0].values))
     for part in parts:
         gradient = part.room("clipped").straight
-        torch.bmm(*part.operands(rows), out=gradient)
+        torch.bmm(part.left, part.right, out=gradient)
         squares += torch.linalg.vector_norm(gradient.flatten(1), dim=1).square_()
     norms = squares.sqrt_().mul_(descent.factor)
     shrink = (descent.how.clip_norm / (norms + 1e-6)).clamp_(max=1.0)[:, None, None]

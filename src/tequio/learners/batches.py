@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.errors import DataError, TequioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -54,8 +55,19 @@ def check_trainable(data: Dataset) -> None:
 
 def check_finite(model: Arrays, data: Dataset, step: int) -> None:
     """Refuse a model that the last step has blown up."""
-    if not all(np.isfinite(values).all() for values in model.values()):
+    if not is_finite(model.values()):
         raise diverged(data, step)
+
+
+def is_finite(arrays: Iterable[NDArray[Any]]) -> bool:
+    """Whether no entry is NaN or infinite."""
+    return all(_is_finite(values) for values in arrays if values.dtype.kind == "f")
+
+
+def _is_finite(values: NDArray[Any]) -> bool:
+    # A NaN or infinite entry makes the sum of squares so; only then (or where huge numbers overflow) look at each.
+    flat = values.reshape(-1)
+    return isfinite(np.vdot(flat, flat)) or bool(np.isfinite(values).all())
 
 
 def diverged(data: Dataset, step: int) -> TequioError:

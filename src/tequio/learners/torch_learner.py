@@ -102,7 +102,7 @@ class TorchLearner(ABC):
         return ready.stack is not None and ready.device == "cpu" and ready.stack.parameters <= LARGEST
 
     def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
-                       learning_rate: float | None = None) -> list[Trained]:
+                       learning_rate: float | None = None) -> Sequence[Trained]:
         """Train all jobs in batched matrix products; modules that are no dense stack train one by one."""
         if not jobs:
             return []
