@@ -14,7 +14,7 @@ from tequio import registry
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.tables import Adoption, Config, Data, Override
+from tequio.experiments.tables import Adoption, Config, Data, Noise, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -112,6 +112,8 @@ def config_hash(config: Config) -> str:
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     if config.adoption == Adoption():
         del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
+    if config.data.noise == Noise():
+        del plain["data"]["noise"]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

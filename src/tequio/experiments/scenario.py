@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.data.catalogue.entry import Loaded
+from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import GIVEN_DATA, build_named
@@ -19,9 +20,12 @@ from tequio.federation.population import Population
 from tequio.federation.rng import stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.data.partition import Partition
     from tequio.experiments.tables import Config
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.exchange import Engine
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen."""
+    """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record."""
 
     population: Population
     test: Dataset | None
@@ -38,6 +42,7 @@ class Scenario:
     topology: Topology
     rules: Rules
     warnings: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
@@ -46,12 +51,13 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     train, test = _coordinator_data(config, dataset)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
+    train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
     population, test = prepared(population, test, config.data)
     return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings)
+                    Rules(**config.rules), warnings, facts)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -80,6 +86,22 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
+
+
+def _with_noise(config: Config, train: Dataset,
+                partition: Partition) -> tuple[Dataset, Partition, dict[str, Any]]:
+    """Put each party's noise on its rows, and note which parties know which labels and how noisy they are."""
+    facts: dict[str, Any] = {}
+    if partition.labels is not None:
+        names = train.schema.target.names
+        facts["labels"] = {partition.name(party): [names[label] for label in own]
+                           for party, own in enumerate(partition.labels)}
+    how = FeatureNoise(**config.data.noise.model_dump())
+    if how.largest:
+        train, partition, deviations = with_noise(train, partition, how,
+                                                  lambda party: stream(config.seed, "noise", party=party))
+        facts["noise"] = {partition.name(party): float(sigma) for party, sigma in enumerate(deviations)}
+    return train, partition, facts
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:

@@ -35,13 +35,18 @@ def _facts(rows: int, features: int, labels: int, citation: str, source: str, fi
 @register("dataset", "scene", paper="Boutell et al., 2004")
 @dataclass(frozen=True)
 class Scene:
-    """Photos of landscapes with up to three of six labels, by colour moments."""
+    """Photos of landscapes with up to three of six labels, by colour moments.
+
+    Parameters:
+        whole: give all 2,407 rows in one part, for studies that make their own splits
+    """
 
     facts: ClassVar[Facts] = _facts(1211, 294, 6, "Boutell et al. 2004", _MULAN, "scene", test_rows=1196)
+    whole: bool = False
 
     def load(self) -> Loaded:
         """The official training and test rows."""
-        return _load("scene", self.facts, 6, train_rows=1211)
+        return _load("scene", self.facts, 6, train_rows=0 if self.whole else 1211)
 
 
 @register("dataset", "yeast", paper="Elisseeff and Weston, 2001")
