@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses_of_rows, predict_step
-from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of
+from tequio.learners.batched_models import collect, label_weights_of, load_constants, load_models, pulls_of
 from tequio.learners.batched_rows import RowReader, plan_rows, read_targets, weights_of_rows
 from tequio.learners.batched_steps import Descent, forget, make_step
 from tequio.learners.batches import batch_rows, check_finite, check_trainable, diverged, steps_of_epochs
@@ -88,7 +88,7 @@ def _train_company(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: 
     forget(layers, how)
     descent = Descent(how, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, how, slots),
                       load_constants(stack, layers, jobs))
-    itinerary = plan_rows(jobs, how, steps[0], slots, batch)
+    itinerary = plan_rows(jobs, how, steps[0], slots, batch, label_weights_of(jobs, stack.widths[-1], slots))
     losses = np.zeros((slots, steps[0], batch), np.float32)
     models: list[Arrays] = [{} for _ in jobs]
     done = 0
@@ -114,7 +114,9 @@ def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, de
     take_step = make_step(layers, replace(descent, pull=None if descent.pull is None else descent.pull[:active]))
     reader = RowReader(itinerary, active)
     for block in _blocks(steps, max(BLOCK_NUMBERS // (active * outputs * batch), 1)):
-        outcomes = Outcomes.of(kind, torch.from_numpy(read_targets(itinerary, kind, block, active)), outputs)
+        targets = torch.from_numpy(read_targets(itinerary, kind, block, active))
+        label_weights = None if itinerary.label_weights is None else itinerary.label_weights[:active]
+        outcomes = Outcomes.of(kind, targets, outputs, label_weights)
         for index, weights in enumerate(weights_of_rows(itinerary, block, active)):
             rows = reader.read(block.start + index)
             predict_step(kind, layers, rows, outcomes, index)

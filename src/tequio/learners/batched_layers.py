@@ -99,17 +99,21 @@ class Outcomes:
     """Outputs and targets of a block of steps, as (steps, parties, outputs, rows) and as filled-up memory a step.
 
     For a softmax `outputs` are log-probabilities, and `targets` one for the right class, nought for the others; `codes`
-    (steps, parties, 1, rows) then name the right class.
+    (steps, parties, 1, rows) then name the right class. `flat_weights`, where there are any, weigh each label's loss.
     """
 
     outputs: Tensor
     flat_outputs: Tensor
     flat_targets: Tensor
     codes: Tensor | None
+    flat_weights: Tensor | None = None
 
     @classmethod
-    def of(cls, kind: LossKind, targets: Tensor, outputs: int) -> Outcomes:
-        """Room for outputs, beside targets that are (steps, parties, rows) codes or (steps, parties, rows, outputs)."""
+    def of(cls, kind: LossKind, targets: Tensor, outputs: int, label_weights: Tensor | None = None) -> Outcomes:
+        """Room for outputs, beside targets that are (steps, parties, rows) codes or (steps, parties, rows, outputs).
+
+        `label_weights` are (parties, 2, outputs): for labels that are absent, and for labels that apply.
+        """
         steps, parties, batch = targets.shape[:3]
         numbers = parties * outputs * batch
         given, wanted = (shaped(memory(name, steps * even(numbers)), (steps, even(numbers)))
@@ -117,7 +121,13 @@ class Outcomes:
         placed = wanted.zero_()[:, :numbers].view(steps, parties, outputs, batch)
         codes = targets[:, :, None] if kind == "softmax" else None
         placed.copy_(targets.transpose(2, 3)) if codes is None else placed.scatter_(2, codes, 1.0)
-        return cls(given[:, :numbers].view_as(placed), given, wanted, codes)
+        room = given[:, :numbers].view_as(placed)
+        if label_weights is None:
+            return cls(room, given, wanted, codes)
+        weights = shaped(memory("label weights", steps * even(numbers)), (steps, even(numbers))).zero_()
+        absent, applies = label_weights[:, 0, :, None], label_weights[:, 1, :, None]
+        weights[:, :numbers].view_as(placed).copy_(absent + placed * (applies - absent))
+        return cls(room, given, wanted, codes, weights)
 
 
 def predict_step(kind: LossKind, layers: list[Layer], rows: Tensor, outcomes: Outcomes, step: int) -> None:
@@ -134,6 +144,8 @@ def predict_step(kind: LossKind, layers: list[Layer], rows: Tensor, outcomes: Ou
         forward(layers, rows, outcomes.outputs[step])
         torch.sigmoid(outputs, out=deltas) if kind == "sigmoid" else deltas.copy_(outputs)
     deltas.sub_(outcomes.flat_targets[step])
+    if outcomes.flat_weights is not None:
+        deltas.mul_(outcomes.flat_weights[step])
 
 
 def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
@@ -146,6 +158,7 @@ def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
         return torch.gather(outcomes.outputs, 2, outcomes.codes).squeeze(2).neg_()
     if kind == "sigmoid":
         every = (functional.softplus(outputs) - outputs * targets) / shape[2]
+        every = every if outcomes.flat_weights is None else every * outcomes.flat_weights
     else:
         every = (outputs - targets).square_() / shape[2]
     return every[:, :shape[1:].numel()].view(shape).sum(2)

@@ -64,11 +64,14 @@ class Correction:
     """Added to every gradient: offset + pull * (weights - anchor). One form for FedProx, SCAFFOLD, FedDyn, Ditto.
 
     Without an anchor the pull is towards the model that training starts from. It is added after clipping.
+    `label_weights` (2, labels) multiply the binary cross-entropy of each label where it is absent (first row) and where
+    it applies (second row): 0 masks a label.
     """
 
     offset: Arrays | None = None
     pull: float = 0.0
     anchor: Arrays | None = None
+    label_weights: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)
