@@ -57,6 +57,12 @@ class Result:
         return read_csv(self.folder / store.PARTIES)
 
     @cached_property
+    def labels(self) -> Table:
+        """Of a multi-label target one row a party and label, of the last evaluation; else empty."""
+        path = self.folder / store.LABELS
+        return read_csv(path) if path.is_file() else Table()
+
+    @cached_property
     def config(self) -> Config:
         """The complete config."""
         return load_config(self.folder / store.CONFIG)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
-           "convergence": "the model stopped moving", "seconds": "time is up"}
+           "convergence": "the model stopped moving", "seconds": "time is up",
+           "worse": "validation loss and accuracy got worse twice in a row"}
 """What a stop reason means."""
 
 
