@@ -13,13 +13,14 @@ from annotated_types import Ge
 from scipy import sparse
 
 from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from tequio.data.partition import Partition
 
     Draw = Callable[[int], np.random.Generator]
 

@@ -89,8 +89,8 @@ def label_table(federation: Federation, tallies_of: Mapping[str, Mapping[int, Ta
     for name, tallies in tallies_of.items():
         for party, tally in tallies.items():
             if "label_rows" in tally:
-                for score, values in label_scores(tally).items():
-                    for label, value in zip(target_of(federation, party).names, values, strict=True):
+                for score, each in label_scores(tally).items():
+                    for label, value in zip(target_of(federation, party).names, each, strict=True):
                         found.setdefault((party, label), {})[f"{name}.{score}"] = float(value)
     table = Table()
     for (party, label), values in found.items():

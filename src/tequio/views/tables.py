@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
            "convergence": "the model stopped moving", "seconds": "time is up",
-           "worse": "validation loss and accuracy got worse twice in a row"}
+           "worse": "validation loss and accuracy got worse twice in a row",
+           "personal phase done": "the personal phase is done"}
 """What a stop reason means."""
 
 

@@ -9,25 +9,21 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.algorithms.multilabel.heads import fresh_core, widest_head
-from tequio.algorithms.multilabel.scoring import evaluate_parties, joint_tally, score_rows, tallies_at_parties
+from tequio.algorithms.multilabel.scoring import ThroughHeads
 from tequio.algorithms.multilabel.tasks import train_own_network
 from tequio.algorithms.training import training_settings
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import State
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
-    from tequio.learners.learner import Tally
 
 PATIENCE = "patience"
 
 
 @register("algorithm", "mlfedavg-alone", paper="Delgado, 2024")
 @dataclass(frozen=True, kw_only=True)
-class MLFedAvgAlone(Algorithm):
+class MLFedAvgAlone(ThroughHeads):
     """Each party trains a network for its own labels and shares nothing: what MLFedAvg is compared with.
 
     Networks are of the same shape as in MLFedAvg and begin at the parties. A party goes on until its validation loss
@@ -58,7 +54,7 @@ class MLFedAvgAlone(Algorithm):
         chosen = self.select(federation, state)
         active = np.setdiff1d(chosen.parties, state.memory["done"])
         replies = federation.ask(active, train_own_network, settings=training_settings(
-            self, width=widest_head(federation), balance=self.balance, accuracy="subset_accuracy",
+            self, width=widest_head(federation), balance=self.balance,
             patience=self.patience, chosen_by=self.chosen_by, calibrate=self.calibrate))
         stopped = [reply.party for reply in replies if reply.payload["finished"]]
         done = np.union1d(state.memory["done"], np.array(stopped, dtype=np.int64))
@@ -69,19 +65,7 @@ class MLFedAvgAlone(Algorithm):
         """Whether every party has stopped."""
         return str(state.memory["finished"])
 
-    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """Each party's tally of its own network."""
-        return evaluate_parties(federation, state.model, part, parties, self._judging(federation))
-
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """All labels of the coordinator's rows, each by the networks of the parties that know it."""
-        return joint_tally(federation, score_rows(federation, state.model, rows, self._judging(federation)), rows)
-
-    def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
-        """Each party's labels of the coordinator's rows."""
-        scores = score_rows(federation, state.model, rows, self._judging(federation))
-        return tallies_at_parties(federation, scores, rows)
-
-    def _judging(self, federation: Federation) -> dict[str, Any]:
+    def judging(self, federation: Federation) -> dict[str, Any]:
+        """Which network of a party is judged, and how."""
         return {"learner": self.learner, "width": widest_head(federation), "calibrate": self.calibrate,
                 "evaluated": "best" if self.restore else "local"}

@@ -15,21 +15,19 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.algorithms.multilabel.heads import fresh_core, widest_head
-from tequio.algorithms.multilabel.scoring import evaluate_parties, joint_tally, score_rows, tallies_at_parties
+from tequio.algorithms.multilabel.scoring import ThroughHeads
 from tequio.algorithms.multilabel.tasks import train_shared
 from tequio.algorithms.multilabel.validation import Accuracy, EarlyStopping, Reading
 from tequio.algorithms.training import training_settings
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
     from tequio.federation.replies import Replies
-    from tequio.learners.learner import Tally
 
 Aggregation = Literal[0, 1, 2]
 """Weigh parties alike, by their training rows, or by rows times labels."""
@@ -37,7 +35,7 @@ Aggregation = Literal[0, 1, 2]
 
 @register("algorithm", "mlfedavg", paper="Delgado, 2024")
 @dataclass(frozen=True, kw_only=True)
-class MLFedAvg(Algorithm):
+class MLFedAvg(ThroughHeads):
     """Average the core of a network; every party keeps a head for the labels that only it knows.
 
     Parameters:
@@ -77,24 +75,12 @@ class MLFedAvg(Algorithm):
         """Whether the parties' validation rows say enough."""
         return str(state.memory["finished"])
 
-    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """Each party's tally of core and own head, over its own labels."""
-        return evaluate_parties(federation, state.model, part, parties, self._judging(federation))
-
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """All labels of the coordinator's rows, through the heads of all parties."""
-        return joint_tally(federation, score_rows(federation, state.model, rows, self._judging(federation)), rows)
-
-    def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
-        """Each party's labels of the coordinator's rows."""
-        scores = score_rows(federation, state.model, rows, self._judging(federation))
-        return tallies_at_parties(federation, scores, rows)
-
     def _settings(self, federation: Federation) -> dict[str, Any]:
         return {"width": widest_head(federation), "evaluated": self.evaluated, "balance": 0.0,
                 "accuracy": self.stopping_accuracy}
 
-    def _judging(self, federation: Federation) -> dict[str, Any]:
+    def judging(self, federation: Federation) -> dict[str, Any]:
+        """Which network of a party is judged, and how."""
         return {"learner": self.learner, "width": widest_head(federation), "evaluated": self.evaluated,
                 "calibrate": False}
 

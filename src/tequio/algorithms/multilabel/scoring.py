@@ -5,11 +5,14 @@ On their own rows parties only count. Rows of the coordinator go to the parties,
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.algorithms.multilabel.tasks import evaluate_own_rows, packed, score_received_rows
+from tequio.federation.algorithm import Algorithm
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
@@ -18,22 +21,40 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Tally
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughHeads(Algorithm):
+    """An algorithm whose parties each judge rows with a network for their own labels."""
+
+    @abstractmethod
+    def judging(self, federation: Federation) -> dict[str, Any]:
+        """Which network of a party is judged, and how."""
+
+    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
+        """Each party's tally on its own rows, over its own labels."""
+        replies = federation.ask(parties, evaluate_own_rows, {"model": state.model},
+                                 settings={**self.judging(federation), "part": part})
+        return {reply.party: reply.payload for reply in replies if reply.payload}
+
+    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
+        """All labels of the coordinator's rows, through the heads of all parties."""
+        return joint_tally(federation, score_rows(federation, state.model, rows, self.judging(federation)), rows)
+
+    def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
+        """Each party's labels of the coordinator's rows."""
+        scores = score_rows(federation, state.model, rows, self.judging(federation))
+        return tallies_at_parties(federation, scores, rows)
 
 
 def labels_of(federation: Federation, party: int) -> NDArray[np.int64]:
     """The labels that a party knows."""
     labels = federation.population.partition.labels
     return np.arange(federation.schema.target.size) if labels is None else labels[party]
-
-
-def evaluate_parties(federation: Federation, core: Payload, part: str, parties: NDArray[np.int64],
-                     settings: Mapping[str, Any]) -> dict[int, Tally]:
-    """Each party's tally on its own rows, over its own labels."""
-    replies = federation.ask(parties, evaluate_own_rows, {"model": core}, settings={**settings, "part": part})
-    return {reply.party: reply.payload for reply in replies if reply.payload}
 
 
 def score_rows(federation: Federation, core: Payload, rows: Dataset,

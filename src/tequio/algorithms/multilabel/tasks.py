@@ -74,21 +74,33 @@ def _own_job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job
 
 def _own_reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
     core, head = _keep_head(party, result)
-    party.state["core"] = core
-    told = _validated(party, core, head, settings)
+    _keep_best(party, core, head, settings)
+    finished = bool(settings["patience"] and party.state["waited"] >= settings["patience"])
+    return {"rows": result.rows, "steps": result.steps, "loss": result.loss, "finished": finished}
+
+
+def _keep_best(party: Party, core: Arrays, head: Arrays, settings: Mapping[str, Any]) -> None:
+    """Keep the network, and remember it if none was better on validation rows; without such rows the last is best."""
     best = party.state.get("best")
-    score = _choice(party, core, head, settings) if told else 0.0
-    if best is None or not told or score < best["score"]:
+    score = _choice(party, core, head, settings) if len(party.data.validation) else 0.0
+    party.state["core"] = core
+    if best is None or score < best["score"] or not len(party.data.validation):
         party.state["best"] = {"core": core, "head": head, "score": score}
         party.state["waited"] = 0
     else:
         party.state["waited"] = party.state["waited"] + 1
-    finished = bool(settings["patience"] and party.state["waited"] >= settings["patience"])
-    return {"rows": result.rows, "steps": result.steps, "loss": result.loss, "finished": finished, **told}
 
 
 train_own_network = training_task("multilabel.train own network", _own_job, _own_reply)
 """Train a network of the party's own on. It has finished when validation rows did not get better for a while."""
+
+
+@task("multilabel.adopt core")
+def adopt_core(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """Begin a personal phase: the received core and the party's head are its first and so far best network."""
+    party.state["head"] = own_head(party, settings["learner"])
+    _keep_best(party, payload["model"], party.state["head"], settings)
+    return {}
 
 
 def _keep_head(party: Party, result: Trained) -> tuple[Arrays, Arrays]:

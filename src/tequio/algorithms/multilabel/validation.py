@@ -72,6 +72,6 @@ def validated(scores: NDArray[Any], truth: NDArray[Any], accuracy: Accuracy) -> 
     return {"validation_loss": float(-np.log(likely).mean()), "validation_accuracy": float(right.mean())}
 
 
-def _running_means(values: Sequence[float]) -> NDArray[np.float64]:
+def _running_means(values: Sequence[float]) -> list[float]:
     means: NDArray[np.float64] = np.cumsum(values) / np.arange(1, len(values) + 1)
-    return means[-3:]
+    return [float(mean) for mean in means[-3:]]

@@ -9,7 +9,7 @@ import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.data.partition import Partition
-from tequio.data.partitions.dealing import AtLeastOne, by_party_numbers, require_rows
+from tequio.data.partitions.dealing import AtLeastOne, require_rows
 from tequio.data.partitions.iterative import stratify_iteratively
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.registry import register
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
 
-    LabelSets = list[NDArray[np.int64]]
+    Numbers = list[NDArray[np.int64]]
 
 REDRAWS = 50
 
@@ -78,7 +78,7 @@ class LabelSets:
         labels = self._labels(dataset, rng)
         if self.rows == "iterative":
             dealt = stratify_iteratively(dataset.target, np.full(len(labels), 1 / len(labels)), rng)
-            rows = [by_party_numbers(dealt, len(labels)).party_rows(party) for party in range(len(labels))]
+            rows = [np.flatnonzero(dealt == party) for party in range(len(labels))]
         else:
             rows = _cut(rng.permutation(len(dataset)), len(labels))
         if self.unlabelled == "drop":
@@ -86,7 +86,7 @@ class LabelSets:
             rows = [mine[known[mine][:, own].any(axis=1)] for mine, own in zip(rows, labels, strict=True)]
         return Partition.of(rows, labels=tuple(labels))
 
-    def _labels(self, dataset: Dataset, rng: np.random.Generator) -> LabelSets:
+    def _labels(self, dataset: Dataset, rng: np.random.Generator) -> Numbers:
         names = dataset.schema.target.names
         if self.sets:
             return [_named(own, names) for own in self.sets]
@@ -108,7 +108,7 @@ class LabelSets:
         return [labels // count + (party < labels % count) for party in range(count)]
 
 
-def _cut(order: NDArray[np.int64], parties: int) -> LabelSets:
+def _cut(order: NDArray[np.int64], parties: int) -> Numbers:
     """Equal parts; what is left over goes to the last one."""
     size = len(order) // parties
     return [np.sort(part) for part in np.split(order, np.arange(1, parties) * size)]
