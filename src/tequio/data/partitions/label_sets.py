@@ -93,7 +93,8 @@ class LabelSets:
         common = round(self.shared * len(names))
         order, sizes = rng.permutation(len(names)), self._sizes(len(names) - common)
         own = np.split(order[common:], np.cumsum(sizes)[:-1])
-        return [np.sort(np.concatenate([order[:common], mine])) for mine in own]
+        # In the order in which they are drawn, as in the thesis: argmax agreement looks at the first positive label.
+        return [np.concatenate([order[:common], mine]) for mine in own]
 
     def _sizes(self, labels: int) -> list[int]:
         count = self._count()
