@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.studies.comparisons import COMPARISONS
+from tequio.experiments.studies.description import run_and_baseline
 from tequio.learners.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tequio.experiments.results import Result
+    from tequio.experiments.studies.contests import Decided
     from tequio.experiments.studies.description import Cell
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
@@ -54,13 +56,14 @@ def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) 
     return [_row(plan, cell, store, problems or {}) for cell in plan.study.cells]
 
 
-def document(plan: Plan, rows: list[Row], figures: list[str]) -> dict[str, Any]:
+def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Decided] | None = None) -> dict[str, Any]:
     """The whole table as plain data."""
     study = plan.study
     notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
     return {"study": study.name, "title": study.title, "source": study.source,
             "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": [{**asdict(row), "runs": list(row.runs)} for row in rows], "figures": figures}
+            "rows": [{**asdict(row), "runs": list(row.runs)} for row in rows],
+            "contests": [asdict(contest) for contest in contests or []], "figures": figures}
 
 
 def judge(cell: Cell, mean: float | None, *, comparable: bool = True) -> Verdict:
@@ -101,9 +104,18 @@ def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
     if cell.metric in COMPARISONS:
         return COMPARISONS[cell.metric].measure(*results)
-    summary = results[0].summary
-    value = {**summary, **summary["metrics"]}.get(cell.metric)
+    return metric_of(results[0], cell.run, cell.metric)
+
+
+def metric_of(result: Result, run: str, metric: str) -> float:
+    """A metric of a stored run, or of the baseline that a study's name of the run asks for."""
+    baseline = run_and_baseline(run)[1]
+    if baseline and baseline not in result.baselines:
+        raise ConfigError(f"there is no baseline '{baseline}' beside the run '{run_and_baseline(run)[0]}'",
+                          remedy=f"add it to the run: baselines = ['{baseline}']")
+    summary = (result.baselines[baseline] if baseline else result).summary
+    value = {**summary, **summary["metrics"]}.get(metric)
     if not isinstance(value, int | float):
-        raise ConfigError(f"the cell '{cell.name}' asks for '{cell.metric}', which the run '{cell.run}' does not have",
-                          remedy=nearest(cell.metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
+        raise ConfigError(f"the study asks for '{metric}', which the run '{run}' does not have",
+                          remedy=nearest(metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
     return float(value)
