@@ -18,8 +18,8 @@ LARGEST_WEIGHT = 50.0
 BORDERS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Probabilities among which a label's decision border is chosen."""
 
-FEWEST_POSITIVES = 2
-"""A label with fewer positive rows keeps the border of one half."""
+DOUBT = 5
+"""A border chosen on so many positive rows is believed half: on the logit scale it goes half the way from one half."""
 
 
 def balanced_weights(truth: NDArray[Any], strength: float) -> NDArray[np.float64] | None:
@@ -35,7 +35,10 @@ def balanced_weights(truth: NDArray[Any], strength: float) -> NDArray[np.float64
 
 
 def best_borders(scores: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float64]:
-    """Of each label the border with the best F1 on these rows; of equally good ones that nearest to one half."""
+    """Of each label the border with the best F1 on these rows, drawn towards one half where positive rows are few.
+
+    Of equally good borders it is the one nearest to one half.
+    """
     labels = truth.shape[1]
     actual = truth.astype(bool)
     if not len(actual):
@@ -45,7 +48,10 @@ def best_borders(scores: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float6
     f1 = 2 * hits / np.maximum(predicted.sum(axis=1) + actual.sum(axis=0), 1)
     # A nudge that decides between equals only: differences of F1 are larger as long as there are under a million rows.
     best = BORDERS[(f1 - 1e-7 * np.abs(BORDERS - 0.5)[:, None]).argmax(axis=0)]
-    return np.where(actual.sum(axis=0) >= FEWEST_POSITIVES, best, 0.5)
+    positives = actual.sum(axis=0)
+    odds = (best / (1 - best)) ** (positives / (positives + DOUBT))
+    borders: NDArray[np.float64] = odds / (1 + odds)
+    return borders
 
 
 def around_half(scores: NDArray[Any], borders: NDArray[np.float64]) -> NDArray[Any]:

@@ -59,8 +59,8 @@ class MLFedAvgPlus(ThroughHeads):
     stopping_accuracy: Accuracy = "subset_accuracy"
     minimum_rounds: Annotated[int, Ge(3)] = 10
     federated_rounds: Annotated[int, Ge(1)] = 100
-    personal_rounds: Annotated[int, Ge(0)] = 50
-    patience: Annotated[int, Ge(0)] = 15
+    personal_rounds: Annotated[int, Ge(0)] = 100
+    patience: Annotated[int, Ge(0)] = 40
     chosen_by: Literal["loss", "f1"] = "f1"
     balance: Annotated[float, Ge(0)] = 0.5
     calibrate: bool = True
