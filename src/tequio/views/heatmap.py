@@ -143,9 +143,16 @@ def _shaded(count: int, largest: int) -> Text:
 
     if not count:
         return Text("·", style=_GREY)
-    shade = min(int((count / largest) ** 0.5 * len(_SHADES)), len(_SHADES) - 1)
-    ink = "#000000" if shade >= _FIRST_LIGHT_SHADE else "#ffffff"
-    return Text(f" {count:,}", style=f"{ink} on {_SHADES[shade]}")
+    return shade(f" {count:,}", (count / largest) ** 0.5)
+
+
+def shade(text: str, share: float) -> Text:
+    """A cell of a terminal's heat map: the larger the share, from 0 to 1, the lighter."""
+    from rich.text import Text
+
+    step = min(int(share * len(_SHADES)), len(_SHADES) - 1)
+    ink = "#000000" if step >= _FIRST_LIGHT_SHADE else "#ffffff"
+    return Text(text, style=f"{ink} on {_SHADES[step]}")
 
 
 def _short(name: str, most: int) -> str:
