@@ -32,7 +32,7 @@ def save_critical_differences(rankings: Mapping[str, Ranking], path: Path, *, ti
 
 def _draw(axes: Any, name: str, ranking: Ranking) -> None:
     count = len(ranking.methods)
-    axes.set_xlim(0.9, count + 0.1)
+    axes.set_xlim(1 - 0.28 * (count - 1) - 0.1, count + 0.28 * (count - 1) + 0.1)
     axes.set_ylim(-1.4, 1.3)
     axes.axis("off")
     verdict = "differ" if ranking.differ else "no difference shown"
@@ -57,7 +57,7 @@ def _write_methods(axes: Any, ranking: Ranking) -> None:
     for place, method in enumerate(order):
         rank, is_left = ranking.ranks[method], place < (count + 1) // 2
         height = -0.55 - 0.3 * (place if is_left else count - 1 - place)
-        edge = 0.95 if is_left else count + 0.05
+        edge = 0.97 if is_left else count + 0.03
         axes.plot([rank, rank, edge], [0, height, height], color=_LINE, linewidth=0.8)
-        axes.text(edge, height + 0.03, f"{ranking.methods[method]} ({rank:.3f})", fontsize=8,
-                  ha="left" if is_left else "right", va="bottom")
+        axes.text(edge, height, f" {ranking.methods[method]} ({rank:.3f}) ", fontsize=8,
+                  ha="right" if is_left else "left", va="center")
