@@ -77,7 +77,7 @@ def test_sparse_rows_stay_sparse_where_only_stored_entries_are_noisy():
 
 def test_wide_sparse_rows_are_not_made_dense(monkeypatch):
     monkeypatch.setattr(noise, "LARGEST_DENSE", 1000)
-    with pytest.raises(DataError, match=r"a dense table of 20,000 numbers; set data.noise.entries = 'stored'"):
+    with pytest.raises(DataError, match=r"a dense table of 20,000 numbers; set data.feature_noise.entries = 'stored'"):
         noisy(data(sparse_rows=True), FeatureNoise(largest=0.5))
 
 

@@ -67,14 +67,14 @@ def with_noise(dataset: Dataset, partition: Partition, how: FeatureNoise,
 def _check(dataset: Dataset, partition: Partition, how: FeatureNoise) -> None:
     if partition.columns is not None:
         raise DataError("noise is for parties that hold whole rows, and these each hold some columns",
-                        remedy="set data.noise.largest = 0")
+                        remedy="set data.feature_noise.largest = 0")
     if any(feature.categorical for feature in dataset.schema.features):
         raise DataError(f"'{dataset.name}' has categorical columns, to which noise cannot be added",
-                        remedy="set data.noise.largest = 0, or choose numeric data")
+                        remedy="set data.feature_noise.largest = 0, or choose numeric data")
     numbers = len(partition.rows) * len(dataset.schema.features)
     if dataset.is_sparse and how.entries == "all" and numbers > LARGEST_DENSE:
         raise DataError(f"noise on every entry would make the sparse '{dataset.name}' a dense table of {numbers:,} "
-                        f"numbers", remedy="set data.noise.entries = 'stored'")
+                        f"numbers", remedy="set data.feature_noise.entries = 'stored'")
 
 
 def _noisy(features: Any, deviation: float, how: FeatureNoise, rng: np.random.Generator) -> Any:

@@ -112,8 +112,8 @@ def config_hash(config: Config) -> str:
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     if config.adoption == Adoption():
         del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
-    if config.data.noise == Noise():
-        del plain["data"]["noise"]
+    if config.data.feature_noise == Noise():
+        del plain["data"]["feature_noise"]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -96,7 +96,7 @@ def _with_noise(config: Config, train: Dataset,
         names = train.schema.target.names
         facts["labels"] = {partition.name(party): [names[label] for label in own]
                            for party, own in enumerate(partition.labels)}
-    how = FeatureNoise(**config.data.noise.model_dump())
+    how = FeatureNoise(**config.data.feature_noise.model_dump())
     if how.largest:
         train, partition, deviations = with_noise(train, partition, how,
                                                   lambda party: stream(config.seed, "noise", party=party))

@@ -64,7 +64,7 @@ class Data(BaseModel):
         one_class: whether a party that holds rows of one class only is an error or allowed
         prepare: steps that the rows go through, by name or as tables with a name and parameters
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
-        noise: noise that each party's features carry; the coordinator's test rows stay clean
+        feature_noise: noise that each party's features carry; the coordinator's test rows stay clean
         partition: how the rows are dealt to parties
     """
 
@@ -75,7 +75,7 @@ class Data(BaseModel):
     one_class: Literal["error", "allow"] = "error"
     prepare: list[Any] = Field(default_factory=list)
     prepare_scope: Literal["federated", "local"] = "federated"
-    noise: Noise = Field(default_factory=Noise)
+    feature_noise: Noise = Field(default_factory=Noise)
     partition: Component = Field(default_factory=dict)
     split: Split = Field(default_factory=Split)
 

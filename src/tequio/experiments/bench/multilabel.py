@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
     "algorithm": {"name": "mlfedavg", "stopping": "off"},
     "local": {"batch": BATCH, "optimizer": "adam", "learning_rate": RATE}, "evaluation": {"every": ROUNDS},
     "data": {"name": "given", "test": 0.1, "split": {"validation": 0.2, "test": 0.2, "stratify": False},
-             "noise": {"largest": 0.5}, "partition": {"name": "label_sets", "sizes": [4, 4, 3, 3]}}}
+             "feature_noise": {"largest": 0.5}, "partition": {"name": "label_sets", "sizes": [4, 4, 3, 3]}}}
 
 
 def dataset() -> Dataset:
