@@ -89,8 +89,8 @@ def test_a_resumed_run_gives_the_same_numbers(folder):
 
 
 def test_noise_is_on_the_parties_rows_and_not_on_the_coordinators():
-    clean, noisy = (make_scenario(complete({**CONFIG, "data": {**CONFIG["data"], "feature_noise": {"largest": largest}}}))
-                    for largest in (0.0, 0.3))
+    tables = ({**CONFIG["data"], "feature_noise": {"largest": largest}} for largest in (0.0, 0.3))
+    clean, noisy = (make_scenario(complete({**CONFIG, "data": table})) for table in tables)
     np.testing.assert_array_equal(clean.test.features, noisy.test.features)
     assert not np.array_equal(clean.population.view(0).train.features, noisy.population.view(0).train.features)
     np.testing.assert_array_equal(clean.population.view(0).train.target, noisy.population.view(0).train.target)
