@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tequio import registry
 from tequio.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel
 
@@ -28,6 +29,21 @@ def build(kind: str, name: str, parameters: Mapping[str, Any] | None = None, *, 
     place = where or kind
     values = validate(component, dict(parameters or {}), f"{place} '{name}'")
     return component(**values, **(parts or {}))
+
+
+def named_function(place: str | Callable[..., Any], what: str) -> Callable[..., Any]:
+    """A function, or the one that a config names as 'package.module:function'; `what` says in errors what it is for."""
+    if not isinstance(place, str):
+        return place
+    module, _, name = place.partition(":")
+    remedy = "write it as 'package.module:function'"
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as cause:
+        raise ConfigError(f"the {what} '{place}' cannot be imported: {cause}", remedy=remedy) from cause
+    if not callable(function):
+        raise ConfigError(f"'{place}' is not a function", remedy=remedy)
+    return function  # type: ignore[no-any-return]
 
 
 def validate(component: Any, given: dict[str, Any], place: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ KINDS = {
     "topology": "who may talk to whom",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
+    "filter": "which parties' trees are good enough to be fused",
 }
 
 _COMPONENT_PACKAGES = ("data", "learners", "federation", "engines", "algorithms", "privacy", "attacks")

@@ -22,7 +22,8 @@ from .subjects import EXAMPLES, categories, every, labelled, population
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
             "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost",
-            "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
+            "icdta4fl": "cart", "icdta4fl-plus": "cart", "mlfedavg": "mlp", "mlfedavg-alone": "mlp",
+            "mlfedavg-plus": "mlp"}
 ON_CATEGORIES = {"federated-id3"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 ONE_PARTY_ONLY = {"centralised"}

@@ -13,8 +13,8 @@ from tequio import registry
 from tequio.errors import ConfigError
 from tequio.experiments.studies.answers import answer, document, higher_is_better, judge
 from tequio.experiments.studies.comparisons import COMPARISONS
-from tequio.experiments.studies.description import Cell, load_study, studies_folder, study_names
-from tequio.experiments.studies.plans import fits, make_plan, merged
+from tequio.experiments.studies.description import Cell, fits, load_study, studies_folder, study_names
+from tequio.experiments.studies.plans import make_plan, merged
 from tequio.experiments.studies.running import run_missing, store_of
 
 SHIPPED = Path(__file__).parents[2] / "studies"
@@ -69,7 +69,7 @@ def test_a_name_is_the_path_of_the_folder(tmp_path):
     (("seeds = 2", "seeds = 0"), "'seeds': input should be greater than or equal to 1"),
     (("seeds = 2", "sedes = 2"), "there is no key 'sedes'"),
     (('run = "one"', 'run = "won"'), "no run called 'won': did you mean 'one'?"),
-    (("one party a round: accuracy", "all parties: loss"), "two cells are called 'all parties: loss'"),
+    (("one party a round: accuracy", "all parties: loss"), "two lines are called 'all parties: loss'"),
     (("tolerance = 0.01", "tolerance = -1"), "greater than or equal to 0"),
     (('note = "Quick form: other flowers."', ""), "'quick.note' is missing"),
 ])
@@ -167,14 +167,13 @@ def test_patterns_of_cells(pattern, fit):
     ("test.accuracy", None, 0.0, None, "not run"),
 ])
 def test_verdicts(metric, published, tolerance, mean, verdict):
-    assert judge(Cell(name="a", run="b", metric=metric, published=published, tolerance=tolerance), mean) == verdict
+    assert judge(Cell(name="a", run="b", published=published, tolerance=tolerance), metric, mean) == verdict
 
 
 def test_other_data_is_never_judged():
     cell = Cell(name="a", run="b", published=0.5)
-    assert judge(cell, 0.9, comparable=False) == "not comparable"
-    assert judge(cell.model_copy(update={"comparable": False}), 0.9) == "not comparable"
-    assert judge(cell, None, comparable=False) == "not run"
+    assert judge(cell, cell.metric, 0.9, comparable=False) == "not comparable"
+    assert judge(cell, cell.metric, None, comparable=False) == "not run"
 
 
 def test_which_way_is_better():
@@ -196,6 +195,29 @@ def test_mean_and_spread_over_the_seeds_that_are_stored(study, tmp_path):
     assert (accuracy.verdict, accuracy.seconds, len(accuracy.runs)) == ("reached", pytest.approx(5.0), 3)
     assert (loss.ours, loss.sd, loss.verdict, loss.note) == (2.0, 0.0, "below", "too good to be true")
     assert (one.ours, one.sd, one.seeds, one.verdict) == (0.25, None, 1, "no published number")
+
+
+def with_mean(folder, mean):
+    change = ("[config]\n", f"means = [{mean}]\n\n[config]\n")
+    return load_study("flowers", write_study(folder, change=change))
+
+
+def test_a_mean_over_cells_takes_the_seeds_for_which_all_of_them_are_stored(tmp_path):
+    mean = '{name = "both", cells = "*: accuracy", published = 0.5, tolerance = 0.01}'
+    plan = plan_of(with_mean(tmp_path / "studies", mean), tmp_path, seeds=3)
+    store = store_of(plan, tmp_path / "runs")
+    for planned, accuracy in zip(plan.runs["all"], (0.4, 0.5, 0.6), strict=True):
+        put(store, planned, {"test.accuracy": accuracy, "test.loss": 2.0})
+    for seed, accuracy in ((0, 0.5), (2, 0.6)):
+        put(store, plan.runs["one"][seed], {"test.accuracy": accuracy})
+    both = answer(plan, store)[-1]
+    assert (both.cell, both.seeds, both.verdict) == ("both", 2, "reached")
+    assert (both.ours, both.sd) == (pytest.approx(0.525), pytest.approx(np.std([0.45, 0.6], ddof=1)))
+
+
+def test_a_mean_over_different_metrics_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="'mixed' is of cells with different metrics"):
+        with_mean(tmp_path / "studies", '{name = "mixed", cells = "all*"}')
 
 
 def test_an_empty_store_gives_a_table_of_cells_not_run(study, tmp_path):

@@ -86,10 +86,11 @@ def evaluate_fine_tuned(federation: Federation, algorithm: Algorithm, state: Sta
 @task("adopt if better")
 def adopt_if_better(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
     """Compare the received model with the party's own on its validation rows, and keep the better one."""
-    received, own = (_value(party, model, settings) for model in (payload["model"], party.state.get("own_model")))
+    # A party that was handed a tree in the run itself may use that one already; it is compared with what it made alone.
+    alone = party.state.get("local_tree", party.state.get("own_model"))
+    received, own = (_value(party, model, settings) for model in (payload["model"], alone))
     adopted = "own_model" not in party.state or _beats(received, own, settings)
-    if adopted:
-        party.state["own_model"] = payload["model"]
+    party.state["own_model"] = payload["model"] if adopted else alone
     return {"adopted": adopted, "global": received, "own": own}
 
 

@@ -126,13 +126,13 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def differences(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
-    """The main metric and the loss: of all rows together, and how the parties spread around it.
+    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it.
 
     Of labels there is no one metric that stands for the rest: the others come with their mean over parties.
     """
     target = federation.schema.target
     whole = summarise(target, pooled(federation, tallies))
-    main = dict.fromkeys([main_metric(whole), *(["loss"] if "loss" in whole else [])])
+    main = dict.fromkeys([main_metric(whole), *(name for name in ("f1_macro", "loss") if name in whole)])
     found: Metrics = {}
     for metric in [*main, *(name for name in whole if target.kind == "multilabel" and name not in main)]:
         values = spread([float(value) for value in table[metric] if value is not None],

@@ -63,6 +63,12 @@ class Result:
         return read_csv(path) if path.is_file() else Table()
 
     @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """All that was recorded, in order: exchanges, selections, failures, and what the algorithm noted."""
+        lines = (self.folder / store.EVENTS).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    @cached_property
     def config(self) -> Config:
         """The complete config."""
         return load_config(self.folder / store.CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.catalogue.entry import Facts
     from tequio.data.dataset import Dataset
     from tequio.data.partition import Partition
     from tequio.experiments.tables import Config
@@ -82,7 +84,7 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
         raise ConfigError("this config was made for a dataset that was handed over as an object",
                           remedy="hand it over again: tequio.run(config, data=...)")
     own = {"name": config.data.name, **config.data.parameters}
-    loaded = build_named("dataset", own).load() if dataset is None else Loaded(dataset)
+    loaded = _loaded(own) if dataset is None else Loaded(dataset)
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
@@ -102,6 +104,20 @@ def _with_noise(config: Config, train: Dataset,
                                                   lambda party: stream(config.seed, "noise", party=party))
         facts["noise"] = {partition.name(party): float(sigma) for party, sigma in enumerate(deviations)}
     return train, partition, facts
+
+
+def _loaded(own: dict[str, Any]) -> Loaded:
+    """The dataset's parts. Files of the catalogue cannot change under their checksums, so the last set is remembered:
+    baselines, sweeps and studies use it again and again."""
+    component = build_named("dataset", own)
+    facts: Facts | None = getattr(component, "facts", None)
+    return _last_loaded(component) if facts and facts.files else _last_loaded.__wrapped__(component)
+
+
+@lru_cache(maxsize=1)
+def _last_loaded(component: Any) -> Loaded:
+    loaded: Loaded = component.load()
+    return loaded
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:

@@ -92,7 +92,7 @@ def replies_changed(task: Task, change: Callable[[Party, dict[str, Any]], dict[s
     def changed(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
         return change(party, task.run(party, payload, settings))
 
-    tasks._tasks[task.name] = replace(task, run=changed)
+    tasks._tasks[task.name] = replace(task, run=changed, many=None)
     try:
         yield
     finally:

@@ -57,7 +57,7 @@ def test_the_uncapped_tree_is_the_soft_vote_of_its_trees(kind, count):
     features = table(kind, 2000, 99).features
     vote = sum(tree.predict(features) for tree in trees)
     clear = np.diff(np.sort(vote, axis=1)[:, -2:], axis=1)[:, 0] > 1e-9  # ties may go either way
-    decided = grow(rules).predict(features).argmax(axis=1)
+    decided = grow(rules)[0].predict(features).argmax(axis=1)
     assert (decided[clear] == vote.argmax(axis=1)[clear]).all()
     assert losses.supported == 0
     assert are_disjoint(rules)
@@ -67,7 +67,7 @@ def test_the_uncapped_tree_is_the_soft_vote_of_its_trees(kind, count):
 def test_two_identical_trees_decide_like_one(kind):
     tree = trees_of(kind, 1)[0]
     features = table(kind, 500, 5).features
-    grown = grow(fused([tree, tree])[0])
+    grown, _ = grow(fused([tree, tree])[0])
     assert (grown.predict(features).argmax(axis=1) == tree.predict(features).argmax(axis=1)).all()
 
 
@@ -83,7 +83,16 @@ def test_what_the_budget_costs_is_counted():
 @pytest.mark.parametrize("kind", ["cart", "id3"])
 def test_a_depth_cap_holds(kind):
     rules, _ = fused(trees_of(kind, 3))
-    assert grow(rules, Growing(depth=2)).depths.max() <= 2
+    assert grow(rules, Growing(depth=2))[0].depths.max() <= 2
+
+
+@pytest.mark.parametrize("kind", ["cart", "id3"])
+def test_a_cap_on_leaves_holds_and_says_what_it_kept_from_being_split(kind):
+    rules, _ = fused(trees_of(kind, 3))
+    whole, none_left = grow(rules)
+    small, left = grow(rules, Growing(leaves=9))
+    assert none_left == 0 < left <= len(small.leaves) <= 9 < len(whole.leaves)
+    assert small.feature[0] == whole.feature[0]
 
 
 @pytest.mark.parametrize("kind", ["cart", "id3"])

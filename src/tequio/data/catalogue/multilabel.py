@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -195,10 +194,8 @@ class Birds:
         return _load("birds", self.facts, 19, train_rows=322)
 
 
-@lru_cache(maxsize=2)
 def _load(name: str, facts: Facts, labels: int, *, labels_are: Literal["first", "last"] = "last", train_rows: int = 0,
           has_id: bool = False) -> Loaded:
-    """Text files take long to read, so the last ones are kept: sweeps and studies load them again and again."""
     dataset = labelled_dataset(name, read_arff(data_file(facts.files[0])), labels, labels_are=labels_are, has_id=has_id)
     if not train_rows:
         return Loaded(dataset)

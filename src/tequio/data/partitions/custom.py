@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.components import named_function
 from tequio.data.partitions.dealing import NOBODY, AtLeastOne, by_party_numbers
-from tequio.errors import ConfigError, DataError
+from tequio.errors import DataError
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class Custom:
 
     def deal(self, dataset: Dataset, rng: np.random.Generator) -> Partition:
         """Give each row to the party that the function says."""
-        function = _imported(self.function) if isinstance(self.function, str) else self.function
-        party_of_row = np.asarray(function(dataset, rng))
+        party_of_row = np.asarray(named_function(self.function, "partition function")(dataset, rng))
         _check(party_of_row, len(dataset))
         partition = by_party_numbers(party_of_row.astype(np.int64), int(party_of_row.max(initial=NOBODY)) + 1)
         partition.check(self.minimum_rows)
@@ -54,15 +53,3 @@ def _check(party_of_row: NDArray[Any], rows: int) -> None:
     if not rows or party_of_row.max() < 0 or party_of_row.min() < NOBODY:
         raise DataError("the partition function gave no row to a party" if not rows or party_of_row.max() < 0
                         else f"the partition function returned the party number {party_of_row.min()}", remedy=remedy)
-
-
-def _imported(place: str) -> Callable[..., Any]:
-    module_name, _, name = place.partition(":")
-    remedy = "write data.partition.function = 'package.module:function'"
-    try:
-        function = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as cause:
-        raise ConfigError(f"the partition function '{place}' cannot be imported: {cause}", remedy=remedy) from cause
-    if not callable(function):
-        raise ConfigError(f"'{place}' is not a function", remedy=remedy)
-    return function  # type: ignore[no-any-return]

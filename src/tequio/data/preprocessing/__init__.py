@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.components import validate
 from tequio.data.preprocessing.categories import Discretise, OneHot, Ordinal
+from tequio.data.preprocessing.columns import Drop, Regroup
 from tequio.data.preprocessing.preparation import Preparation, Statistics
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError, DataError, nearest
@@ -26,10 +27,12 @@ __all__ = ["PREPARATIONS", "Preparation", "Statistics", "fit_together", "prepara
 
 PREPARATIONS: dict[str, type[Preparation]] = {
     "discretise": Discretise,
+    "drop": Drop,
     "log1p": Log1p,
     "minmax": MinMax,
     "onehot": OneHot,
     "ordinal": Ordinal,
+    "regroup": Regroup,
     "standardise": Standardise,
 }
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.results import Result
     from tequio.experiments.studies.contests import Decided
-    from tequio.experiments.studies.description import Cell
+    from tequio.experiments.studies.description import Cell, Mean
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
 
@@ -52,8 +52,10 @@ class Row:
 
 
 def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) -> list[Row]:
-    """All rows of the table."""
-    return [_row(plan, cell, store, problems or {}) for cell in plan.study.cells]
+    """All rows of the table: the cells, then the means over some of them."""
+    values = {cell.name: _values(plan, cell, store) for cell in plan.study.cells}
+    return [*(_row(plan, cell, values[cell.name], store, problems or {}) for cell in plan.study.cells),
+            *(_mean_row(plan, mean, values) for mean in plan.study.means)]
 
 
 def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Decided] | None = None) -> dict[str, Any]:
@@ -66,17 +68,17 @@ def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Dec
             "contests": [asdict(contest) for contest in contests or []], "figures": figures}
 
 
-def judge(cell: Cell, mean: float | None, *, comparable: bool = True) -> Verdict:
-    """The verdict on a mean, as this module defines it."""
-    if mean is None:
+def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bool = True) -> Verdict:
+    """The verdict on a mean over seeds, as this module defines it."""
+    if value is None:
         return "not run"
-    if cell.published is None:
+    if line.published is None:
         return "no published number"
-    if not (comparable and cell.comparable):
+    if not comparable:
         return "not comparable"
-    shortfall = cell.published - mean if higher_is_better(cell.metric) else mean - cell.published
+    shortfall = line.published - value if higher_is_better(metric) else value - line.published
     # A mean of exactly the border counts as reached, although 0.99 - 0.005 is not 0.985 in binary.
-    return "reached" if shortfall <= cell.tolerance + 1e-12 else "below"
+    return "reached" if shortfall <= line.tolerance + 1e-12 else "below"
 
 
 def higher_is_better(metric: str) -> bool:
@@ -86,18 +88,37 @@ def higher_is_better(metric: str) -> bool:
     return any(METRICS[part].higher_is_better for part in metric.split(".") if part in METRICS)
 
 
-def _row(plan: Plan, cell: Cell, store: Store, problems: Mapping[str, str]) -> Row:
-    found = [[store.finished(planned) for planned in runs] for runs in plan.of_cell(cell)]
-    whole = [[result for result in results if result is not None] for results in found if None not in results]
-    values = [_value(cell, results) for results in whole]
-    mean = fmean(values) if values else None
-    first = [results[0] for results in whole]
-    reasons = [problems[planned.hash] for runs in plan.of_cell(cell) for planned in runs if planned.hash in problems]
-    return Row(cell.name, cell.published, mean, stdev(values) if len(values) > 1 else None, len(values),
-               judge(cell, mean, comparable=not plan.quick), cell.metric, cell.tolerance,
-               fmean(result.summary["seconds"] for result in first) if first else None,
-               tuple(str(result.folder) for results in whole for result in results), cell.note,
-               reasons[0] if reasons else "")
+def _values(plan: Plan, cell: Cell, store: Store) -> dict[int, float]:
+    """The cell's metric by seed, of the seeds that are finished."""
+    found = {runs[0].seed: [store.finished(planned) for planned in runs] for runs in plan.of_cell(cell)}
+    return {seed: _value(cell, [result for result in results if result is not None])
+            for seed, results in found.items() if None not in results}
+
+
+def _row(plan: Plan, cell: Cell, values: Mapping[int, float], store: Store, problems: Mapping[str, str]) -> Row:
+    planned = [one for runs in plan.of_cell(cell) if runs[0].seed in values for one in runs]
+    whole = [result for one in planned if (result := store.finished(one)) is not None]
+    first = [result.summary["seconds"] for one, result in zip(planned, whole, strict=True) if one.run == cell.run]
+    reasons = [problems[one.hash] for runs in plan.of_cell(cell) for one in runs if one.hash in problems]
+    mean = fmean(values.values()) if values else None
+    return Row(cell.name, cell.published, mean, _sd(values), len(values),
+               judge(cell, cell.metric, mean, comparable=cell.comparable and not plan.quick), cell.metric,
+               cell.tolerance, fmean(first) if first else None, tuple(str(result.folder) for result in whole),
+               cell.note, reasons[0] if reasons else "")
+
+
+def _mean_row(plan: Plan, mean: Mean, values: Mapping[str, Mapping[int, float]]) -> Row:
+    """A mean over cells, of the seeds for which all of these are finished."""
+    cells = plan.study.cells_of(mean)
+    seeds = [seed for seed in range(plan.seeds) if all(seed in values[cell.name] for cell in cells)]
+    means = {seed: fmean(values[cell.name][seed] for cell in cells) for seed in seeds}
+    ours, metric = fmean(means.values()) if means else None, cells[0].metric
+    return Row(mean.name, mean.published, ours, _sd(means), len(means),
+               judge(mean, metric, ours, comparable=not plan.quick), metric, mean.tolerance, None, (), mean.note, "")
+
+
+def _sd(values: Mapping[int, float]) -> float | None:
+    return stdev(values.values()) if len(values) > 1 else None
 
 
 def _value(cell: Cell, results: list[Result]) -> float:

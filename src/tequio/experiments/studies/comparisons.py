@@ -1,4 +1,4 @@
-"""Metrics that studies compute from the stored models of finished runs, beyond what the runs themselves report."""
+"""Metrics that studies compute from what finished runs left behind, beyond what the runs themselves report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tequio.errors import ConfigError
 from tequio.experiments.scenario import make_scenario
 from tequio.learners.clusterings import jaccard_by_match, jaccard_of_pairs
 from tequio.learners.kmeans import assign, inertia
+from tequio.learners.trees.walk import LEAF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,13 +62,48 @@ def pair_jaccard(run: Result, other: Result) -> float:
     return jaccard_of_pairs(assign(centroids_of(run), rows), assign(centroids_of(other), rows))
 
 
+def kept_trees(run: Result) -> float:
+    """How many of the parties' trees the filter kept."""
+    return float(len(_fusion(run)["kept"]))
+
+
+def fusion_seconds(run: Result) -> float:
+    """How long the coordinator took to make one tree of those that were kept."""
+    return float(_fusion(run)["seconds"])
+
+
+def fused_rules(run: Result) -> float:
+    """How many rules the fusion of trees kept."""
+    return float(_fusion(run)["rules"])
+
+
+def tree_leaves(run: Result) -> float:
+    """How many leaves the run's tree has."""
+    tree = run.model.get("tree", run.model)
+    if "feature" not in tree:
+        raise ConfigError(f"the model of the run '{run.folder.name}' is not a tree", remedy="ask for another metric")
+    return float((np.asarray(tree["feature"]) == LEAF).sum())
+
+
 COMPARISONS = {
     "training_inertia": Comparison(training_inertia, higher_is_better=False),
     "largest_centroid_distance": Comparison(largest_centroid_distance, higher_is_better=False),
     "matched_jaccard": Comparison(matched_jaccard, higher_is_better=True),
     "pair_jaccard": Comparison(pair_jaccard, higher_is_better=True),
+    "kept_trees": Comparison(kept_trees, higher_is_better=True),
+    "fusion_seconds": Comparison(fusion_seconds, higher_is_better=False),
+    "fused_rules": Comparison(fused_rules, higher_is_better=False),
+    "tree_leaves": Comparison(tree_leaves, higher_is_better=False),
 }
 """By the name under which a cell asks for it."""
+
+
+def _fusion(run: Result) -> dict[str, Any]:
+    """What the run recorded when it fused trees."""
+    found = next((event for event in run.events if event["event"] == "fusion"), None)
+    if found is None:
+        raise ConfigError(f"the run '{run.folder.name}' fused no trees", remedy="ask for another metric")
+    return found
 
 
 def _rows(run: Result) -> Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +38,16 @@ class Cell(Table):
     published: float | None = None
     tolerance: Annotated[float, Ge(0)] = 0.0
     comparable: bool = True
+    note: str = ""
+
+
+class Mean(Table):
+    """The mean of all cells whose names fit a pattern with * and ?, such as one method's over all data."""
+
+    name: Text
+    cells: Text
+    published: float | None = None
+    tolerance: Annotated[float, Ge(0)] = 0.0
     note: str = ""
 
 
@@ -90,6 +101,7 @@ class Study(Table):
     config: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, dict[str, Any]]
     cells: list[Cell] = Field(default_factory=list)
+    means: list[Mean] = Field(default_factory=list)
     contests: list[Contest] = Field(default_factory=list)
     store: str = ""
     quick: Quick
@@ -97,15 +109,22 @@ class Study(Table):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Study:
-        names = [cell.name for cell in self.cells]
+        names = [cell.name for cell in self.cells] + [mean.name for mean in self.means]
         if len(set(names)) < len(names):
-            raise ValueError(f"two cells are called '{next(name for name in names if names.count(name) > 1)}'")
+            raise ValueError(f"two lines are called '{next(name for name in names if names.count(name) > 1)}'")
         if not self.cells and not self.contests:
             raise ValueError("a study has cells or contests")
         for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
             if run not in self.runs:
                 raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
+        for mean in self.means:
+            if len({cell.metric for cell in self.cells_of(mean)}) != 1:
+                raise ValueError(f"the mean '{mean.name}' is of cells with different metrics, or of none")
         return self
+
+    def cells_of(self, mean: Mean) -> list[Cell]:
+        """The cells that a mean is taken of."""
+        return [cell for cell in self.cells if fits(cell.name, mean.cells)]
 
     def runs_of_cells(self) -> list[str]:
         """Names of the runs that cells and contests ask for, each once, in the order of the table."""
@@ -118,6 +137,12 @@ def run_and_baseline(name: str) -> tuple[str, str]:
     """`RUN: NAME` as the run and the baseline beside it; the baseline is empty for the run itself."""
     run, _, baseline = name.partition(": ")
     return run, baseline
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern with * and ?, or holds it where it has neither; case does not matter."""
+    name, pattern = name.lower(), pattern.lower()
+    return fnmatchcase(name, pattern) if any(mark in pattern for mark in "*?") else pattern in name
 
 
 def studies_folder() -> Path:

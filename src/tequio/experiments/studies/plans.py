@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError
 from tequio.experiments.config import complete, config_hash, copied
-from tequio.experiments.studies.description import run_and_baseline
+from tequio.experiments.studies.description import fits, run_and_baseline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,12 +81,6 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Given:
         else:
             result[key] = copied(value) if isinstance(value, Mapping) else value
     return result
-
-
-def fits(name: str, pattern: str) -> bool:
-    """Whether a cell's name fits a pattern with * and ?, or holds it where it has neither; case does not matter."""
-    name, pattern = name.lower(), pattern.lower()
-    return fnmatchcase(name, pattern) if any(mark in pattern for mark in "*?") else pattern in name
 
 
 def _planned(run: str, config: Config) -> PlannedRun:

@@ -60,21 +60,25 @@ def everywhere(columns: int) -> Box:
 
 
 def grow_best_first(splitter: Splitter, root: Node, kind: Kind, *, depth: int | None = None,
-                    leaves: int | None = None) -> Tree:
-    """The tree below a root. Nodes are numbered as they are made, so a tree of fewer leaves is its start."""
+                    leaves: int | None = None) -> tuple[Tree, int]:
+    """The tree below a root, and how many of its leaves would have been split had more of them been allowed.
+
+    Nodes are numbered as they are made, so a tree of fewer leaves is its start.
+    """
     growth = _Growth(splitter, depth)
     growth.add(root)
-    ends = 1
+    ends, unsplit = 1, 0
     while growth.waiting:
         _, number, split = heapq.heappop(growth.waiting)
         if leaves is not None and ends + len(split.branches) - 1 > leaves:
+            unsplit += 1
             continue
         ends += len(split.branches) - 1
         growth.made[number] = split
         growth.first_child[number] = len(growth.counts)
         for child in split.children:
             growth.add(child)
-    return growth.tree(kind)
+    return growth.tree(kind), unsplit
 
 
 class _Growth:

@@ -42,7 +42,7 @@ def distil(lists: Sequence[Rules], *, leaves: int | None = None, depth: int | No
     rules = stacked(lists)
     root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), rows, masses=together)
     splitter = _VoteSplitter(rules, np.repeat(np.arange(len(lists)), [len(own) for own in lists]))
-    return grow_best_first(splitter, root, rules.kind, leaves=leaves, depth=depth)
+    return grow_best_first(splitter, root, rules.kind, leaves=leaves, depth=depth)[0]
 
 
 @dataclass(frozen=True)

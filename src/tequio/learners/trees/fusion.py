@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from tequio.errors import DataError
 from tequio.learners.trees.rules import Rules, compatible_pairs
@@ -31,6 +30,7 @@ IntervalMerge = Literal["intersection", "least_restrictive"]
 Weighting = Literal["sum", "halving", "samples"]
 
 _FITTING_STEPS = 30
+_NOTHING = 1e-100
 _INNER = 4096  # before the last merge lists are cut so that their product is this many budgets: time stays linear
 
 
@@ -56,7 +56,7 @@ class Losses:
     unsupported:  rules dropped that no party's rows support
     supported:    other rules dropped
     pairs:        the largest number of compatible pairs in a merge
-    coverage:     share of all parties' rows that the remaining rules are estimated to cover
+    coverage:     share of the support that stayed through all merges: on so many rows rules of all trees decide
     """
 
     unsupported: int = 0
@@ -76,29 +76,29 @@ def fuse(lists: Sequence[Rules], how: Fusing | None = None) -> tuple[Rules, Loss
         merged = [_merge(first, second, how, most, losses)
                   for first, second in zip(level[::2], level[1::2], strict=False)]
         level = merged + level[2 * len(merged):]
-    total = max(float(rules.support.sum()) for rules in lists)
-    rules = level[0].take(_within(level[0].support, how.budget, losses))
-    losses.coverage = min(float(rules.support.sum()) / total, 1.0) if total > 0 else 1.0
-    return rules, losses
+    return level[0].take(_within(level[0].support, how.budget, losses)), losses
 
 
 def joint_support(i: NDArray[np.intp], j: NDArray[np.intp], first: NDArray[np.float64],
                   second: NDArray[np.float64]) -> NDArray[np.float64]:
     """The support of each pair (i, j), given the support of every rule of both lists; never more than either's."""
-    table = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(len(first), len(second)))
-    turned = table.T.tocsr()
-    column_factor = np.ones(len(second))
+    fitted = np.ones(len(i))
     for _ in range(_FITTING_STEPS):
-        row_factor = _ratio(first, table @ column_factor)
-        column_factor = _ratio(second, turned @ row_factor)
-    fitted: NDArray[np.float64] = row_factor[i] * column_factor[j]
-    # Where both lists cannot be met (rules were dropped from one), the smaller one counts.
-    fitted *= np.minimum(_ratio(first, np.bincount(i, fitted, len(first)).astype(np.float64)), 1.0)[i]
+        fitted *= _ratio(first, _sums(i, fitted, first))[i]
+        fitted *= _ratio(second, _sums(j, fitted, second))[j]
+    # Where both lists cannot be met (their trees saw different rows), the smaller one counts.
+    fitted *= np.minimum(_ratio(first, _sums(i, fitted, first)), 1.0)[i]
     return fitted
 
 
+def _sums(of_rule: NDArray[np.intp], fitted: NDArray[np.float64], rules: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(of_rule, fitted, len(rules)).astype(np.float64)
+
+
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
+    """part / whole; 0 where the whole is nothing, or has become so small that only rounding is left of it."""
+    enough = whole > _NOTHING * max(float(whole.max(initial=0.0)), _NOTHING)
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=enough)
     return ratio
 
 
@@ -122,6 +122,7 @@ def _within(support: NDArray[np.float64], most: int, losses: Losses) -> NDArray[
     dropped = support[order[most:]]
     losses.unsupported += int((dropped <= 0).sum())
     losses.supported += int((dropped > 0).sum())
+    losses.coverage *= 1 - float(dropped.sum() / support.sum()) if dropped.any() else 1.0
     return np.sort(order[:most])
 
 

@@ -37,20 +37,26 @@ class Growing:
     rule_weight:   every rule alike (count), or by the rows that it is estimated to cover (support)
     shrink:        a split leaves fewer rules than the node has in every child, or at least in any child
     depth:         most conditions from the root to a leaf (none: no limit)
+    leaves:        most leaves (none: no limit); the nodes whose split tells most are split first
     """
 
     node_entropy: NodeEntropy = "argmax"
     rule_weight: RuleWeight = "count"
     shrink: Shrink = "every"
     depth: int | None = None
+    leaves: int | None = None
 
 
-def grow(rules: Rules, how: Growing | None = None) -> Tree:
-    """The tree of these rules. Its counts are class shares times estimated rows, at inner nodes too."""
+def grow(rules: Rules, how: Growing | None = None) -> tuple[Tree, int]:
+    """The tree of these rules, and how many leaves `how.leaves` kept from being split.
+
+    Its counts are class shares times estimated rows, at inner nodes too.
+    """
     how = how or Growing()
     root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), float(rules.support.sum()) or 1.0,
                 masses=rule_weights(rules, how.rule_weight))
-    return grow_best_first(_RuleSplitter(rules, how), root, rules.kind, depth=how.depth)
+    return grow_best_first(_RuleSplitter(rules, how), root, rules.kind, depth=how.depth,
+                           leaves=how.leaves)
 
 
 def rule_weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:

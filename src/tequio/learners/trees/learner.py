@@ -68,11 +68,17 @@ def opened(model: TreeModel | Mapping[str, Any], data: Dataset) -> TreeModel:
 
 def model_from_payload(payload: Mapping[str, Any], *, features: int, classes: int,
                        whose: str = "a party") -> TreeModel:
-    """The tree, forest or boosted ensemble that a payload holds; anything that is not sound is refused."""
+    """The tree, forest or boosted ensemble that a payload holds; anything that is not sound is refused.
+
+    A fused tree may have its rules beside it, under a name of its own: {"tree": ..., "rules": ...}.
+    """
     from tequio.learners.trees.boosted import BoostedTrees
     from tequio.learners.trees.forest import Forest
     from tequio.learners.trees.tree import Tree
 
+    inner = payload.get("tree")
+    if isinstance(inner, Mapping):
+        return model_from_payload(inner, features=features, classes=classes, whose=whose)
     kind = payload.get("kind")
     model = Forest if kind == "forest" else BoostedTrees if kind == "boosted" else Tree
     return model.from_payload(payload, features=features, classes=classes, whose=whose)

@@ -15,7 +15,7 @@ import numpy as np
 from tequio.learners.trees.tree import LEAF, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -69,6 +69,21 @@ class Rules:
         """Some of the rules, in that order."""
         parts = {part.name: getattr(self, part.name)[which] for part in fields(self) if part.name != "kind"}
         return replace(self, **parts)
+
+    def to_payload(self) -> dict[str, Any]:
+        """The rules as a payload: their conditions one by one, since most rules leave most columns alone."""
+        rule, column = np.nonzero(self.bound)
+        return {"kind": self.kind, "columns": int(self.low.shape[1]), "rule": rule.astype(np.int32),
+                "column": column.astype(np.int32), "low": self.low[rule, column], "high": self.high[rule, column],
+                "votes": self.votes, "rows": self.rows, "support": self.support}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Rules:
+        """The rules back from the payload that a coordinator made."""
+        shape, where = (len(payload["support"]), payload["columns"]), (payload["rule"], payload["column"])
+        low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
+        low[where], high[where] = payload["low"], payload["high"]
+        return cls(payload["kind"], low, high, payload["votes"], payload["rows"], payload["support"])
 
 
 def extract(tree: Tree, columns: int, *, support: NDArray[np.float64] | None = None) -> Rules:

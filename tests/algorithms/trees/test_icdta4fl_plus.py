@@ -1,0 +1,103 @@
+"""ICDTA4FL-plus: as many leaves as asked for, near the vote, the same four exchanges, and noise where asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rivals import blobs, federation, replies_changed, run, spoilt_at
+
+from tequio.algorithms.trees.fusing import cross_evaluate
+from tequio.components import build
+from tequio.data.splits import Split
+from tequio.errors import DataError, PartyError
+from tequio.federation.algorithm import Parts
+from tequio.learners.trees.leaf_noise import two_sided_geometric, with_noisy_counts
+from tequio.learners.trees.tree import Tree
+
+SPLIT = Split(validation=0.25)
+
+
+def algorithm(name: str = "icdta4fl-plus", **parameters: Any) -> Any:
+    return build("algorithm", name, parameters, parts={"parts": Parts(learner=build("learner", "cart"))})
+
+
+def tree_of(model: dict[str, Any]) -> Tree:
+    return Tree.from_payload(model["tree"], features=4, classes=3)
+
+
+def local_trees(group: Any) -> list[Tree]:
+    return [Tree.from_payload(state["local_tree"], features=4, classes=3) for state in group.engine.states().values()]
+
+
+def test_more_leaves_come_nearer_to_the_vote() -> None:
+    data = blobs(600, classes=3)
+    agreement = []
+    for leaves in (4, 16, 64, 10**6):
+        group = federation(data, 5, split=SPLIT)
+        tree = tree_of(run(algorithm(filter="none", leaves=leaves), group).model)
+        assert len(tree.leaves) <= leaves
+        vote = sum(local.predict(data.features) for local in local_trees(group)).argmax(axis=1)  # type: ignore[union-attr]
+        agreement.append(np.mean(tree.predict(data.features).argmax(axis=1) == vote))
+    assert agreement == sorted(agreement)
+    assert agreement[-1] > 0.98  # what is said of places where nobody is thought to have rows may differ
+
+
+def test_it_keeps_the_better_half_by_the_mean_of_both_metrics() -> None:
+    group = federation(blobs(600, classes=3), 6, split=SPLIT)
+    facts: list[dict[str, Any]] = []
+    group.record = lambda kind, fact: facts.append(fact) if kind == "fusion" else None
+    run(algorithm(), group)
+    total = np.array(facts[0]["scores"]).mean(axis=1)
+    assert [int(name) for name in facts[0]["kept"]] == np.argsort(-total, kind="stable")[:3].tolist()
+
+
+def test_the_support_of_rules_is_that_of_all_parties_rows() -> None:
+    data = blobs(600, classes=3)
+    group = federation(data, 4, split=SPLIT)
+    model = run(algorithm(leaves=8), group).model
+    train = sum(len(group.population.view(party).train) for party in range(4))
+    assert model["rules"]["support"].sum() == pytest.approx(train)
+
+
+def test_noise_has_the_spread_that_epsilon_asks_for() -> None:
+    epsilon = 0.5
+    drawn = two_sided_geometric(epsilon, (200_000,), np.random.default_rng(0))
+    alpha = np.exp(-epsilon)
+    assert drawn.mean() == pytest.approx(0, abs=0.03)
+    assert drawn.var() == pytest.approx(2 * alpha / (1 - alpha) ** 2, rel=0.02)
+    for k in (1, 2, 3):  # neighbours are exp(epsilon) times as likely
+        assert np.mean(drawn == k - 1) / np.mean(drawn == k) == pytest.approx(np.exp(epsilon), rel=0.05)
+
+
+def test_with_epsilon_no_exact_count_leaves_a_party() -> None:
+    group = federation(blobs(600, classes=3), 3, split=SPLIT)
+    sent: list[dict[str, Any]] = []
+    carry = group.engine.submit
+    group.engine.submit = lambda order: (sent.append(order.payload), carry(order))[1]  # type: ignore[method-assign]
+    told: list[dict[str, Any]] = []
+    with replies_changed(cross_evaluate, lambda party, reply: told.append(reply) or reply):
+        run(algorithm(epsilon=1.0), group)
+    assert all("leaves" not in reply for reply in told)
+    published = next(payload["trees"] for payload in sent if "trees" in payload)
+    for noisy, exact in zip(published, local_trees(group), strict=True):
+        np.testing.assert_array_equal(noisy["feature"], exact.feature)
+        assert not np.array_equal(noisy["counts"], exact.counts)
+        leaves = exact.leaves
+        assert noisy["counts"][0].tolist() == noisy["counts"][leaves].sum(axis=0).tolist()
+
+
+def test_noise_that_leaves_nothing_is_an_error() -> None:
+    tree = build("learner", "cart").fit(blobs(12, classes=2), np.random.default_rng(0))
+    none = Tree(tree.kind, tree.feature, tree.threshold, tree.children, np.zeros_like(tree.counts))
+    rng = np.random.default_rng(1)
+    with pytest.raises(DataError, match="leaves nothing"):
+        with_noisy_counts(none, 50.0, rng)
+
+
+@pytest.mark.parametrize("leaves", [[np.ones((1, 3))], "many", None])
+def test_counts_that_do_not_fit_the_trees_are_refused(leaves: Any) -> None:
+    group = federation(blobs(240, classes=3), 3, split=SPLIT)
+    with replies_changed(cross_evaluate, spoilt_at(1, {"leaves": leaves})), pytest.raises(PartyError, match="leaf"):
+        run(algorithm(), group)
