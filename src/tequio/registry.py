@@ -29,10 +29,14 @@ KINDS = {
     "algorithm": "a program that runs at the coordinator and asks parties to do tasks",
     "selector": "which parties take part in a round",
     "aggregator": "turns replies into the next model",
+    "contribution": "what each party added to a round",
     "stage": "something done to an update on its way",
     "topology": "who may talk to whom",
+    "devices": "how fast parties compute and send on the virtual clock, and what that costs",
+    "availability": "when a party can be reached on the virtual clock",
     "engine": "carries tasks to parties and replies back",
     "attack": "what a hostile party does",
+    "router": "which of a party's models answers a row",
     "filter": "which parties' trees are good enough to be fused",
 }
 

@@ -25,8 +25,8 @@ class FirstParty:
 
     eager: bool = True
 
-    def choose(self, federation, eligible, memory, rng):
-        return Choice(eligible[:1])
+    def choose(self, turn):
+        return Choice(turn.eligible[:1])
 '''
 
 
@@ -44,7 +44,7 @@ def test_one_kind_is_listed_on_request(tequio, monkeypatch):
     assert code == 0
     assert "random" in out
     assert "McMahan et al., 2017" in out
-    assert "fedavg" not in out
+    assert "fedprox" not in out
     code, _, err = tequio("list", "selectors")
     assert code == 2
     assert "did you mean 'selector'?" in err

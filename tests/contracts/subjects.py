@@ -13,16 +13,21 @@ from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
 from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
+from tequio.federation.clock import Clock
+from tequio.federation.devices import Mobile
 from tequio.federation.population import Population
 
 # Components that cannot be made, or would be too slow here, with their defaults alone.
 EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
+    ("stage", "attack"): {"attack": "mean", "hostile": [1], "parties": 3},
     ("partition", "bands"): {"positive": "yes"},
     ("partition", "custom"): {"function": "contracts.subjects:alternate"},
     ("partition", "sampled"): {"parties": 5, "rows": 4},
+    ("availability", "trace"): {"path": "trace.csv"},
     ("selector", "fixed"): {"parties": ["1", "3"]},
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
+    ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
 }
@@ -75,3 +80,8 @@ def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) 
     if data.schema.target.kind == "multilabel":
         labels = tuple(np.sort(np.arange(party, party + 1 + party % 3) % 5) for party in range(parties))
     return Population(data, Partition.of(rows, labels=labels), Split(validation=0.1, test=0.2), seed=seed)
+
+
+def clock(people: Population, seed: int = 0) -> Clock:
+    """Phones whose links and processors differ, and one virtual clock for all."""
+    return Clock(Mobile(throughput=(0.5, 2.0)), people.sizes.astype(float), seed=seed)

@@ -17,7 +17,7 @@ def updates(count, seed=0):
     draw = np.random.default_rng(seed)
     arrays = [{"w": draw.standard_normal((3, 2)).astype(np.float32), "b": draw.standard_normal(2).astype(np.float32)}
               for _ in range(count)]
-    return Updates(np.arange(count), arrays, draw.integers(1, 9, count).astype(np.float64))
+    return Updates(np.arange(count), arrays, draw.integers(1, 9, count).astype(np.float64), root=arrays[0])
 
 
 @every_aggregator
@@ -41,7 +41,7 @@ def test_one_party_gets_its_own_update_back(name):
 @every_aggregator
 def test_identical_updates_come_out_unchanged(name):
     one = updates(1).arrays[0]
-    combined = make("aggregator", name).combine(Updates(np.arange(6), [one] * 6, np.ones(6)), {}).update
+    combined = make("aggregator", name).combine(Updates(np.arange(6), [one] * 6, np.ones(6), root=one), {}).update
     for key, values in one.items():
         np.testing.assert_allclose(combined[key], values, rtol=1e-6)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,21 +13,25 @@ from tequio import registry
 from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
+from tequio.errors import ConfigError
 from tequio.experiments.measuring import pooled
 from tequio.federation import payload as payloads
 from tequio.federation.algorithm import Parts, State
 from tequio.federation.federation import Federation, Rules
+from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
 
-from .subjects import EXAMPLES, categories, every, labelled, population
+from .subjects import EXAMPLES, categories, clock, every, labelled, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
-            "histogram-gbdt": "boosted_trees", "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost",
-            "icdta4fl": "cart", "icdta4fl-plus": "cart", "mlfedavg": "mlp", "mlfedavg-alone": "mlp",
-            "mlfedavg-plus": "mlp"}
+            "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
+            "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
+MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
+ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 ONE_PARTY_ONLY = {"centralised"}
@@ -36,7 +44,7 @@ def make(name):
     learner = LEARNERS.get(name, "logistic")
     if learner == "xgboost":
         pytest.importorskip("xgboost")
-    parts = Parts(build("learner", learner, EXAMPLES.get(("learner", learner))),
+    parts = Parts(build("learner", learner, MODULES.get(learner) or EXAMPLES.get(("learner", learner))),
                   LocalTraining(epochs=2, batch=8, learning_rate=0.05))
     return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
 
@@ -55,7 +63,8 @@ class Play:
         if engine is None:
             self.engine.open(who)
         topology = build("topology", TOPOLOGIES.get(name, "client-server"))
-        self.federation = Federation(who, self.engine, seed=7, rules=Rules(**rules), topology=topology)
+        self.federation = Federation(who, self.engine, seed=7, rules=Rules(**rules), topology=topology,
+                                     clock=clock(who) if name in ON_THE_CLOCK else None)
         self.state = self.algorithm.start(self.federation)
 
     def rounds(self, count):
@@ -66,13 +75,18 @@ class Play:
 
     def saved(self):
         return payloads.encode({"model": self.state.model, "memory": dict(self.state.memory),
-                                "round": self.federation.round,
+                                "round": self.federation.round, "clock": self.time(),
                                 "parties": {str(party): state for party, state in self.engine.states().items()}})
+
+    def time(self):
+        return self.federation.clock.to_plain() if self.federation.clock is not None else {}
 
     def resumed_from(self, data):
         content = payloads.decode(data)
         self.state = State(content["model"], content["memory"])
         self.federation.round = content["round"]
+        if self.federation.clock is not None:
+            self.federation.clock.restore(content["clock"])
         self.engine.restore({int(party): state for party, state in content["parties"].items()})
         return self
 
@@ -91,6 +105,8 @@ def two_workers():
         return pools[kind]
 
     with pytest.MonkeyPatch.context() as patch:
+        folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))  # where they find modules of this battery
         patch.setattr("tequio.engines.local._LIGHT_WORK", 0)  # the workers do everything, however little it is
         yield serving
     for pool in pools.values():
@@ -117,7 +133,8 @@ def test_two_workers_give_what_one_process_gives(name, two_workers):
 def test_one_party_is_enough(name):
     algorithm, who, engine = make(name), people(name, parties=1), InlineEngine()
     engine.open(who)
-    federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")))
+    federation = Federation(who, engine, seed=7, topology=build("topology", TOPOLOGIES.get(name, "client-server")),
+                            clock=clock(who) if name in ON_THE_CLOCK else None)
     state = algorithm.start(federation)
     federation.round = 1
     state = algorithm.round(federation, state)
@@ -141,3 +158,28 @@ def test_parties_and_coordinator_can_score_it(name):
             assert all(np.isfinite(value) or value != value for value in summarise(target, tally).values())
     if by_party:
         assert pooled(play.federation, by_party)["rows"] == sum(tally["rows"] for tally in by_party.values())
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A selector that counts what it is shown."""
+
+    def choose(self, turn):
+        return Choice(turn.eligible, {"chosen": turn.memory.get("chosen", 0) + 1, "seen": turn.memory.get("seen", 0)})
+
+    def observe(self, turn, consequence):
+        assert len(consequence.replies) == len(turn.eligible)
+        return {**turn.memory, "seen": turn.memory["seen"] + 1}
+
+
+@every_algorithm
+def test_a_selector_sees_what_came_of_its_choice_or_is_refused(name):
+    play = Play(name)
+    play.algorithm = replace(play.algorithm, parts=replace(play.algorithm.parts, selector=Watching()))
+    try:
+        memory = play.rounds(3).state.memory.get("selector", {})
+    except ConfigError as error:
+        assert name in error.message
+        assert "nothing to show" in error.message
+    else:
+        assert memory.get("seen") == memory.get("chosen")

@@ -70,11 +70,12 @@ def test_the_tutorial_shows_the_plugin_as_it_is():
 def test_the_selector_takes_everyone_in_turns():
     code = """
 import numpy as np
+from tequio.federation.selection import Turn
 from village.in_turns import InTurns
 
 memory = {}
 for _ in range(5):
-    choice = InTurns(count=2).choose(None, np.arange(10, 15), memory, None)
+    choice = InTurns(count=2).choose(Turn(None, np.arange(10, 15), memory, None))
     memory = choice.memory
     print(*choice.parties)
 """

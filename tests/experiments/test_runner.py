@@ -50,8 +50,8 @@ def test_the_run_folder_holds_everything(given):
     config = settings(given, data__copies=10, data__split={"validation": 0.2, "test": 0.2}, data__test=0.2)
     result = run_config(config)
     names = {path.name for path in result.folder.iterdir()}
-    assert names == {"config.toml", "events.jsonl", "metrics.csv", "parties.csv", "model.safetensors",
-                     "environment.json", "checkpoint", "summary.json"}
+    assert names == {"config.toml", "events.jsonl", "metrics.csv", "participation.csv", "parties.csv",
+                     "model.safetensors", "environment.json", "checkpoint", "summary.json"}
     assert result.folder.name.startswith("toy-2")
     assert result.folder.name.endswith(result.summary["config_hash"][:8])
     assert result.config == config

@@ -170,6 +170,27 @@ def test_verdicts(metric, published, tolerance, mean, verdict):
     assert judge(Cell(name="a", run="b", published=published, tolerance=tolerance), metric, mean) == verdict
 
 
+@pytest.mark.parametrize(("mean", "verdict"), [(96.0, "reached"), (104.0, "reached"), (95.9, "differs"),
+                                               (104.1, "differs"), (float("inf"), "differs")])
+def test_a_cell_of_both_sides_may_not_be_better_either(mean, verdict):
+    cell = Cell(name="c", run="r", metric="rounds", published=100, tolerance=4, both_sides=True)
+    assert judge(cell, cell.metric, mean, both_sides=cell.both_sides) == verdict
+
+
+def test_seeds_that_never_reach_the_target_are_counted_and_the_cell_is_below(tmp_path):
+    change = ('metric = "test.loss"', 'metric = "rounds_to(train.loss, 0.5)"')
+    study = load_study("flowers", write_study(tmp_path / "studies", change=change))
+    plan = plan_of(study, tmp_path, seeds=3)
+    store = store_of(plan, tmp_path / "runs")
+    cell = next(cell for cell in study.cells if cell.metric.startswith("rounds_to"))
+    for planned, values in zip(plan.runs[cell.run], [(0.1, 0.6), (0.7, 0.1), (0.2, 0.3)], strict=True):
+        lines = "".join(f"{round},{value}\n" for round, value in enumerate(values, start=1))
+        (put(store, planned, {"test.accuracy": 1.0}) / "metrics.csv").write_text(f"round,train.loss\n{lines}")
+    row = next(row for row in answer(plan, store) if row.cell == cell.name)
+    assert (row.ours, row.seeds, row.never) == (1.5, 3, 1)
+    assert row.verdict == "below"
+
+
 def test_other_data_is_never_judged():
     cell = Cell(name="a", run="b", published=0.5)
     assert judge(cell, cell.metric, 0.9, comparable=False) == "not comparable"

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from tequio.components import build
 from tequio.errors import ConfigError, DataError, QuorumError
 from tequio.federation.rng import stream
-from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, Selector
+from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, Selector, Turn
 
 
 class Names:
-    """All that a selector of names asks of a federation."""
+    """All that these selectors ask of a federation."""
+
+    def __init__(self, eligible: np.ndarray) -> None:
+        self.eligible = lambda: eligible
 
     def index(self, name: str) -> int:
         if name not in "abcdefghij":
@@ -25,8 +28,8 @@ class Names:
 
 
 def choose(selector: Selector, eligible: np.ndarray, rng: np.random.Generator | None = None) -> Choice:
-    federation: Any = Names()
-    return selector.choose(federation, eligible, {}, rng or np.random.default_rng(0))
+    federation: Any = Names(eligible)
+    return selector.choose(Turn(federation, eligible, {}, rng or np.random.default_rng(0)))
 
 
 def test_all() -> None:

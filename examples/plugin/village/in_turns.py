@@ -21,8 +21,8 @@ class InTurns:
 
     count: Annotated[int, Ge(1)] = 2
 
-    def choose(self, federation, eligible, memory, rng):
+    def choose(self, turn):
         """The next ones after those of the last round; whose turn it is, is remembered."""
-        start = memory.get("next", 0)
+        start, eligible = turn.memory.get("next", 0), turn.eligible
         places = np.unique((start + np.arange(self.count)) % len(eligible))
         return Choice(eligible[places], {"next": (start + self.count) % len(eligible)})

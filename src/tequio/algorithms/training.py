@@ -34,32 +34,43 @@ Weights = Literal["size", "uniform"]
 """Weigh each party by its number of training rows, or all alike."""
 
 
-def training_task(name: str, job: MakeJob, reply: MakeReply) -> Task:
-    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call."""
+def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJob, MakeReply]) -> Task:
+    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call.
+
+    Further pairs of a job and a reply make a second training after the first, by the setting `second` if there is one;
+    the replies become one.
+    """
+    phases = (("local", job, reply), *(("second", *pair) for pair in then))
 
     def alone(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-        work, local = job(party, payload, settings), local_training(party, settings)
-        result = settings["learner"].train(work.model, work.data, local, work.rng, correction=work.correction,
-                                           learning_rate=local.rate(party.round))
-        return reply(party, payload, _sound(result), settings)
+        content: Payload = {}
+        for how, make_job, make_reply in phases:
+            work, local = make_job(party, payload, settings), local_training(party, settings, how)
+            result = settings["learner"].train(work.model, work.data, local, work.rng, correction=work.correction,
+                                               learning_rate=local.rate(party.round))
+            content |= make_reply(party, payload, _sound(result), settings)
+        return content
 
     def together(parties: Sequence[Party], payloads: Sequence[Payload], settings: Mapping[str, Any]) -> list[Payload]:
-        local = _common_training(parties, settings)
-        if local is None:
-            return []
-        jobs = [job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
-        results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
-        return [reply(party, payload, _sound(result), settings)
-                for party, payload, result in zip(parties, payloads, results, strict=True)]
+        contents: list[Payload] = [{} for _ in parties]
+        for how, make_job, make_reply in phases:
+            local = _common_training(parties, settings, how)
+            if local is None:
+                return []
+            jobs = [make_job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
+            results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
+            for party, payload, result, content in zip(parties, payloads, results, contents, strict=True):
+                content |= make_reply(party, payload, _sound(result), settings)
+        return contents
 
     # Two modules that claim the same task name are told apart by where the function comes from.
     alone.__module__ = job.__module__
     return task(name, many=together)(alone)
 
 
-def _common_training(parties: Sequence[Party], settings: Mapping[str, Any]) -> LocalTraining | None:
+def _common_training(parties: Sequence[Party], settings: Mapping[str, Any], how: str) -> LocalTraining | None:
     """The way all these parties train, if it is the same and the learner has a batched form of it."""
-    learner, ways = settings["learner"], {local_training(party, settings) for party in parties}
+    learner, ways = settings["learner"], {local_training(party, settings, how) for party in parties}
     if len(ways) > 1 or not hasattr(learner, "train_together"):  # isinstance of a protocol is slow, and this is hot
         return None
     local = ways.pop()
@@ -75,20 +86,20 @@ def _sound(result: Trained) -> Trained:
     return result
 
 
-def local_training(party: Party, settings: Mapping[str, Any]) -> LocalTraining:
+def local_training(party: Party, settings: Mapping[str, Any], how: str = "local") -> LocalTraining:
     """How this party trains: the common settings with its own on top."""
     own = party.settings.get("local")
-    local: LocalTraining = settings["local"]
+    local: LocalTraining = settings.get(how) or settings["local"]
     return replace(local, **own) if own else local
 
 
-def job_from(party: Party, model: Arrays, correction: Correction | None = None) -> Job:
-    """Train `model` on all training rows of the party."""
+def job_from(party: Party, model: Arrays, correction: Correction | None = None, purpose: str = "train") -> Job:
+    """Train `model` on all training rows of the party; trainings of one task need streams of different purposes."""
     rows = party.data.train
     if not len(rows):
         raise DataError(f"party '{party.name}' has no rows to train on",
                         remedy="raise rules.minimum_rows so that it is not chosen")
-    return Job(model, rows, party.rng("train"), correction)
+    return Job(model, rows, party.rng(purpose), correction)
 
 
 def update_of(payload: Payload, result: Trained) -> Payload:

@@ -122,6 +122,7 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     from tequio.experiments.studies.comparisons import centroids_of
     from tequio.views.centroids import save_centroids
     from tequio.views.critical_difference import save_critical_differences
+    from tequio.views.timelines import save_timelines
 
     figure = plan.study.figure
     if figure is None:
@@ -137,5 +138,8 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     if None in drawn.values():
         return []
     path = store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
-    save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
+    if figure.kind == "timelines":
+        save_timelines(drawn, path, title=plan.study.title)
+    else:
+        save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
     return [path]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tequio.experiments.recording import Listener
     from tequio.experiments.results import Result
     from tequio.experiments.sweep import SweepResult
+    from tequio.views.grid import Grid
 
 _advice: list[str] = []
 
@@ -132,6 +133,8 @@ def _show_run(result: Result) -> None:
     console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
+    if "clock.seconds" in result.metrics.columns:
+        console.print(f"times     {_saved_times(result)}", highlight=False, soft_wrap=True)
 
 
 def _show_labels(result: Result, console: Console) -> None:
@@ -157,12 +160,36 @@ def _saved_plot(result: Result) -> str:
     return str(result.folder / PLOT)
 
 
+def _saved_times(result: Result) -> str:
+    from tequio.views.timelines import PLOT, save_timelines
+
+    try:
+        save_timelines({result.summary["name"]: result}, result.folder / PLOT, title=result.summary["name"])
+    except MissingExtra as cause:
+        return f"none: {cause}"
+    return str(result.folder / PLOT)
+
+
+def _saved_grid(grid: Grid, folder: Path) -> str:
+    from tequio.views.grid import FIGURE, save_grid
+
+    try:
+        save_grid(grid, folder / FIGURE)
+    except MissingExtra as cause:
+        return f"none: {cause}"
+    return str(folder / FIGURE)
+
+
 def _show_sweep(swept: SweepResult) -> None:
     from rich.console import Console
 
+    from tequio.views.grid import grid_of, grid_table
     from tequio.views.tables import sweep_table
 
     console = Console()
     console.print()
-    console.print(sweep_table(swept))
+    grid = grid_of(swept)
+    console.print(sweep_table(swept) if grid is None else grid_table(grid))
     console.print(f"folder    {swept.folder}", highlight=False, soft_wrap=True)
+    if grid is not None:
+        console.print(f"heat map  {_saved_grid(grid, swept.folder)}", highlight=False, soft_wrap=True)

@@ -15,9 +15,9 @@ MULTILABEL = "mlfedavg"
 """What the names of algorithms begin with whose parties know different labels."""
 
 _CHANGES: dict[str, dict[str, Any]] = {
-    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}},
+    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}, "adoption": {}},
     "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
-                    "selector": {}, "rules": {}, "overrides": {}},
+                    "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
 }
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from tequio import registry
+from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.tables import Adoption, Config, Data, Noise, Override
+from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -33,10 +34,20 @@ GIVEN_DATA = "given"
 _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "minibatch"),
                "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"),
                "aggregator": ("aggregator", "mean"), "topology": ("topology", "client-server"),
+               "devices": ("devices", "instant"), "availability": ("availability", "always"),
                "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
 _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+
+# Keys that came later count only where they are used, so that earlier runs are found again.
+_CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
+                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
+                               "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
+                               "contribution": {}, "attack": {},
+                               "evaluation.by_domain": Evaluation().by_domain,
+                               "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
+                               "rules.replays": Rules().replays}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -56,9 +67,10 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
     if isinstance(given.get("plugins"), list):
         given["plugins"] = [_found(plugin, path.parent) if str(plugin).endswith(".py") else plugin
                             for plugin in given["plugins"]]
-    if isinstance(given.get("data"), dict):
-        given["data"] = {key: _found(value, path.parent) if key.endswith("path") else value
-                         for key, value in given["data"].items()}
+    for table in ("data", "availability"):
+        if isinstance(given.get(table), dict):
+            given[table] = {key: _found(value, path.parent) if key.endswith("path") else value
+                            for key, value in given[table].items()}
     return given
 
 
@@ -88,7 +100,10 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
+    if config.contribution:
+        filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
     for party, own in config.overrides.items():
@@ -110,10 +125,11 @@ def resolved_toml(config: Config) -> str:
 def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
-    if config.adoption == Adoption():
-        del plain["adoption"]  # a table that came later counts where it is used, so that earlier runs are found again
-    if config.data.feature_noise == Noise():
-        del plain["data"]["feature_noise"]
+    for key, unused in _CAME_LATER.items():
+        table, _, inner = key.partition(".")
+        place, name = (plain[table], inner) if inner else (plain, table)
+        if name in place and place[name] == _plain(unused):
+            del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -139,6 +155,15 @@ def _filled(kind: str, default: str, table: Mapping[str, Any], where: str) -> Gi
     component = _find(kind, name, where).component
     given = {key: value for key, value in table.items() if key != "name"}
     return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _filled_attack(table: Mapping[str, Any], where: str) -> Given:
+    """An attack's own parameters, and who attacks when; nothing where nobody attacks."""
+    if not table:
+        return {}
+    when = {key: value for key, value in table.items() if key in Schedule.__dataclass_fields__}
+    own = {key: value for key, value in table.items() if key not in when}
+    return _filled("attack", "", own, where) | _with_defaults(Schedule, validate(Schedule, when, where))
 
 
 def _with_defaults(component: Any, values: Mapping[str, Any]) -> Given:

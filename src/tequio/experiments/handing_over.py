@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tequio.algorithms.adoption import Adoption, adopt, evaluate_adopted, evaluate_fine_tuned
 from tequio.experiments.measuring import Measured, differences, evaluating_parties, named, party_table
 
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 
 def hand_over(config: Config, algorithm: Algorithm, federation: Federation, state: State,
               measured: Measured) -> Measured:
-    """The last evaluation, with that of adopted and of fine-tuned models beside it (`adopted.*`, `fine_tuned.*`)."""
+    """The last evaluation, with that of adopted and of fine-tuned models, and of newcomers, beside it."""
     how = config.adoption
-    if not how.if_better and not how.fine_tune_epochs:
+    if not how.if_better and not how.fine_tune_epochs and not federation.rules.held_out:
         return measured
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=measured.traffic)
+    asking = replace(federation.off_the_clock(), traffic=measured.traffic)
+    if federation.rules.held_out:
+        measured = replace(measured, metrics=measured.metrics | _newcomers(asking, algorithm, state))
     parties = evaluating_parties(asking, config.evaluation.parties)
     metrics = dict(measured.metrics)
     if how.fine_tune_epochs:
@@ -38,6 +42,13 @@ def hand_over(config: Config, algorithm: Algorithm, federation: Federation, stat
             row["adopted"] = said.get(str(row["party"]))
         measured.parties.columns.append("adopted")
     return replace(measured, metrics=metrics, traffic=asking.traffic)
+
+
+def _newcomers(federation: Federation, algorithm: Algorithm, state: State) -> dict[str, float]:
+    """How parties that never took part fare with what the federation made (`newcomers.*`)."""
+    parties = np.array(sorted(federation.index(name) for name in federation.rules.held_out), dtype=np.int64)
+    algorithm.welcome(federation, state, parties)
+    return _summary(federation, "newcomers", algorithm.evaluate(federation, state, "test", parties))
 
 
 def _summary(federation: Federation, prefix: str, tallies: Mapping[int, Tally]) -> dict[str, float]:

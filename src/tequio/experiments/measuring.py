@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.attacks.hostility import honest
+from tequio.experiments.domains import by_domain
+from tequio.experiments.fairness import by_group, jain_index
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
@@ -40,17 +43,18 @@ class Measured:
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
     """Evaluate a state where the config says. Injected drop-outs are for training: nobody misses an evaluation."""
-    asking = replace(federation, rules=replace(federation.rules, dropout=0.0), traffic=Traffic())
+    asking = among_honest(scenario, federation)
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
     by_label: dict[str, dict[int, Tally]] = {}
-    if "coordinator" in how.at and scenario.test is not None and len(scenario.test):
-        tally = scenario.algorithm.score(asking, state, scenario.test)
-        metrics |= named("test", summarise(target, tally)) if tally is not None else {}
-        for name, tallies in scenario.algorithm.score_at_parties(asking, state, scenario.test).items():
+    if "coordinator" in how.at:
+        metrics |= _at_coordinator(scenario, asking, state)
+        metrics |= attack_success(scenario, asking, state)
+        metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
+        by_label = _common_rows(scenario, asking, state)
+        for name, tallies in by_label.items():
             metrics |= named(name, differences(asking, tallies, party_table(asking, tallies))) if tallies else {}
-            by_label[name] = tallies
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
@@ -60,9 +64,52 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
             table = party_table(asking, tallies)
-            metrics |= named("parties", differences(asking, tallies, table)) if tallies else {}
+            metrics |= _between_parties(asking, tallies, table) if tallies else {}
             by_label["parties"] = tallies
     return Measured(metrics, table, asking.traffic, label_table(asking, by_label))
+
+
+def _common_rows(scenario: Scenario, federation: Federation, state: State) -> dict[str, dict[int, Tally]]:
+    """The tallies of parties with models of their own on the coordinator's test rows, by the name to report."""
+    rows = scenario.test
+    return scenario.algorithm.score_at_parties(federation, state, rows) if rows is not None and len(rows) else {}
+
+
+def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """On the coordinator's own rows: test, and validation too where the parties keep none for that."""
+    own = {"test": scenario.test, "validation": None if scenario.population.split.validation else scenario.validation}
+    metrics: Metrics = {}
+    for name, rows in own.items():
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        metrics |= named(name, summarise(federation.schema.target, tally)) if tally is not None else {}
+    return metrics
+
+
+def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+    """How the parties differ, and their categories where there are such."""
+    found = differences(federation, tallies, table)
+    metric = next(name.rpartition(".")[0] for name in found)
+    if higher_is_better(metric):
+        found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
+    return named("parties", found) | named("groups", by_group(federation, tallies, metric))
+
+
+def among_honest(scenario: Scenario, federation: Federation) -> Federation:
+    """The federation as it is evaluated: without drop-outs, without hostile parties, with traffic of its own."""
+    return replace(federation.off_the_clock(), traffic=Traffic(),
+                   _eligible=honest(federation.eligible(), scenario.hostility))
+
+
+def attack_success(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """Share of triggered rows that the model takes for the attacker's class: rows of other classes, and all rows."""
+    found: Metrics = {}
+    for name, every_class in (("success", False), ("success_on_all", True)):
+        rows = scenario.hostility.what.triggered(scenario.test, every_class=every_class) \
+            if scenario.hostility is not None and scenario.test is not None else None
+        tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
+        if tally is not None:
+            found[f"attack.{name}"] = summarise(federation.schema.target, tally)["accuracy"]
+    return found
 
 
 def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:

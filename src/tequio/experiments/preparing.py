@@ -20,27 +20,32 @@ if TYPE_CHECKING:
     from tequio.experiments.tables import Data
     from tequio.federation.population import Population
 
+    Kept = tuple[Dataset | None, ...]
 
-def prepared(population: Population, test: Dataset | None, how: Data) -> tuple[Population, Dataset | None]:
-    """The population and the coordinator's test rows after the config's steps.
+
+def prepared(population: Population, kept: Kept, how: Data) -> tuple[Population, Kept]:
+    """The population and the coordinator's own rows, where it has such, after the config's steps.
 
     Federated: each party fits its own training rows and the merged statistics are used by all. Local: everyone uses
-    statistics of its own rows only, the coordinator those of its test rows (it has no others).
+    statistics of its own rows only, the coordinator those of each of its own sets (it has no others).
     """
     steps = preparations(how.prepare)
     if not steps:
-        return population, test
+        return population, kept
     if population.partition.columns is not None:
-        return _by_column(population, test, steps)
+        return _by_column(population, kept, steps)
     if how.prepare_scope == "federated":
-        return _together(population, test, steps, [population.view(party).train for party in range(len(population))])
-    return _apart(population, steps), None if test is None else prepare(steps, [test], [test])[0]
+        return _together(population, kept, steps, [population.view(party).train for party in range(len(population))])
+    return _apart(population, steps), tuple(
+        None if rows is None else prepare(steps, [rows], [rows])[0] for rows in kept)
 
 
-def _together(population: Population, test: Dataset | None, steps: Sequence[Preparation],
-              fit_on: Sequence[Dataset]) -> tuple[Population, Dataset | None]:
-    dataset, *rest = prepare(steps, fit_on, [population.dataset] if test is None else [population.dataset, test])
-    return _with(population, dataset, population.partition), rest[0] if rest else None
+def _together(population: Population, kept: Kept, steps: Sequence[Preparation],
+              fit_on: Sequence[Dataset]) -> tuple[Population, Kept]:
+    dataset, *rest = prepare(steps, fit_on, [population.dataset, *(rows for rows in kept if rows is not None)])
+    changed = iter(rest)
+    return _with(population, dataset, population.partition), tuple(
+        None if rows is None else next(changed) for rows in kept)
 
 
 def _apart(population: Population, steps: Sequence[Preparation]) -> Population:
@@ -55,11 +60,10 @@ def _apart(population: Population, steps: Sequence[Preparation]) -> Population:
     return _with(population, _stacked(parts), dealt)
 
 
-def _by_column(population: Population, test: Dataset | None,
-               steps: Sequence[Preparation]) -> tuple[Population, Dataset | None]:
+def _by_column(population: Population, kept: Kept, steps: Sequence[Preparation]) -> tuple[Population, Kept]:
     """Where a party holds some columns, statistics of a column are its holder's own either way."""
     held = population.dataset.take(np.unique(population.partition.rows))
-    changed = _together(population, test, steps, [held])
+    changed = _together(population, kept, steps, [held])
     if changed[0].schema.names != population.schema.names:
         raise ConfigError("data.prepare changes the columns, which parties that each hold some of them cannot do",
                           remedy="use steps that keep the columns, such as 'standardise'")

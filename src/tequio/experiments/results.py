@@ -63,6 +63,11 @@ class Result:
         return read_csv(path) if path.is_file() else Table()
 
     @cached_property
+    def participation(self) -> Table:
+        """One row a party that was chosen at least once: how often, and the sum of its contributions if scored."""
+        return read_csv(self.folder / store.PARTICIPATION)
+
+    @cached_property
     def events(self) -> list[dict[str, Any]]:
         """All that was recorded, in order: exchanges, selections, failures, and what the algorithm noted."""
         lines = (self.folder / store.EVENTS).read_text(encoding="utf-8").splitlines()
@@ -83,10 +88,13 @@ class Result:
         """The model: named arrays."""
         return read_model(self.folder)
 
-    def plot(self, metric: str = "", path: str | Path | None = None) -> Any:
-        """A matplotlib figure of a metric over rounds, baselines beside it; saved where a path is given."""
+    def plot(self, metric: str = "", path: str | Path | None = None, by: str = "round") -> Any:
+        """A matplotlib figure of a metric over rounds (or over `by`, such as `clock.seconds`), baselines beside it.
+
+        It is saved where a path is given.
+        """
         # Views stand above experiments; this is the one door through which a result shows itself.
-        return import_module("tequio.views.plots").plot_results(self, metric=metric, path=path)
+        return import_module("tequio.views.plots").plot_results(self, metric=metric, path=path, by=by)
 
     def to_dict(self) -> dict[str, Any]:
         """The summary with the folder and the baselines' summaries: what `tequio run --json` prints."""

@@ -15,6 +15,7 @@ from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.participation import participation, participation_table, selection_metrics
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
 from tequio.experiments.results import Result
 from tequio.experiments.scenario import Scenario, make_engine, make_scenario
@@ -62,6 +63,7 @@ class Situation:
     seconds: float = 0.0
     training: Traffic = field(default_factory=Traffic)
     evaluation: Traffic = field(default_factory=Traffic)
+    clock: dict[str, Any] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -71,7 +73,7 @@ class Situation:
     def from_plain(cls, facts: dict[str, Any]) -> Situation:
         """Back from a checkpoint."""
         return cls(Progress(**facts["progress"]), facts["seconds"], Traffic(**facts["training"]),
-                   Traffic(**facts["evaluation"]))
+                   Traffic(**facts["evaluation"]), facts["clock"])
 
 
 class Run:
@@ -84,7 +86,7 @@ class Run:
         self._situation = Situation()
         self._measured: Measured | None = None
         self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
-                                      recorder.event)
+                                      recorder.event, scenario.validation, scenario.clock, root=scenario.root)
 
     def to_its_end(self, checkpoint: Checkpoint | None) -> None:
         """Rounds until a stop rule says enough; then the model and the summary are written."""
@@ -113,6 +115,8 @@ class Run:
             return state
         self._situation = Situation.from_plain(checkpoint.facts)
         self._federation.traffic = self._situation.training
+        if self._federation.clock is not None:
+            self._federation.clock.restore(self._situation.clock)
         self._federation.round = checkpoint.round
         self._engine.restore(checkpoint.parties)
         # The rules are asked again, because rounds and stop rules may have been changed since.
@@ -124,10 +128,13 @@ class Run:
 
     def _round(self, state: State) -> State:
         started, before = time.perf_counter(), replace(self._federation.traffic)
+        clock = self._federation.clock
+        earlier = (clock.now, replace(clock.totals)) if clock is not None else ()
         self._federation.round += 1
         after = self._scenario.algorithm.round(self._federation, state)
         row: dict[str, Any] = {"round": self._federation.round, "seconds": time.perf_counter() - started,
-                               **_added(before, self._federation.traffic), **self._recorder.taken_loss()}
+                               **_added(before, self._federation.traffic), **self._recorder.taken_loss(),
+                               **(clock.metrics(*earlier) if clock is not None else {})}
         if self._config.stop.tolerance:
             row["update_norm"] = _distance(state, after)
         if self._federation.round % self._config.evaluation.every == 0:
@@ -141,6 +148,8 @@ class Run:
     def _judge(self, row: dict[str, Any], state: State) -> None:
         """Ask the stop rules; the last round is always evaluated."""
         self._situation.training = replace(self._federation.traffic)
+        if self._federation.clock is not None:
+            self._situation.clock = self._federation.clock.to_plain()
         progress = self._rules.judge(self._situation.progress, self._federation.round, row, self._situation.seconds)
         self._situation.progress = progress
         self._let_algorithm_end(state)
@@ -184,6 +193,10 @@ class Run:
         summary["metrics"] |= final.metrics
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)
+        took_part = participation(self._folder, len(self._federation))
+        summary["metrics"] |= selection_metrics(self._federation, took_part)
+        table = participation_table(self._federation, took_part)
+        store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
 
     def _summary(self) -> dict[str, Any]:

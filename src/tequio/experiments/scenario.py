@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.attacks.hostility import Hostility, Schedule
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.splits import Split, hold_out
@@ -16,6 +17,9 @@ from tequio.experiments.config import GIVEN_DATA, build_named
 from tequio.experiments.preparing import prepared
 from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
+from tequio.federation.availability import Always
+from tequio.federation.clock import Clock
+from tequio.federation.devices import Instant, consenting
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
@@ -36,14 +40,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record."""
+    """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
+
+    `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
+    that it trains on itself, if any. `hostility` is who attacks and how.
+    """
 
     population: Population
     test: Dataset | None
+    validation: Dataset | None
     algorithm: Algorithm
     topology: Topology
     rules: Rules
+    clock: Clock | None = None
     warnings: tuple[str, ...] = ()
+    root: Dataset | None = None
+    hostility: Hostility | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -51,15 +63,19 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    train, validation = _kept_back(config, train)
+    train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
-    population, test = prepared(population, test, config.data)
-    return Scenario(population, test, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), warnings, facts)
+    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
+    hostility = make_hostility(config, population)
+    return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
+                    build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
+                    warnings, root, hostility, facts)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -67,9 +83,38 @@ def make_algorithm(config: Config) -> Algorithm:
     parts = Parts(learner=build_named("learner", config.learner), local=build_named("training", config.local),
                   selector=build_named("selector", config.selector),
                   aggregator=build_named("aggregator", config.aggregator),
+                  contribution=build_named("contribution", config.contribution) if config.contribution else None,
                   stages=tuple(build_named("stage", stage) for stage in config.stages))
     algorithm: Algorithm = build_named("algorithm", config.algorithm, parts={"parts": parts})
     return algorithm
+
+
+def make_clock(config: Config, population: Population) -> Clock | None:
+    """The virtual clock, where the config says how fast devices are."""
+    devices, availability = build_named("devices", config.devices), build_named("availability", config.availability)
+    if isinstance(devices, Instant):
+        if not isinstance(availability, Always):
+            raise ConfigError("[availability] looks at the virtual clock, and this run has none",
+                              remedy="add a [devices] table, such as: devices = \"mobile\"")
+        return None
+    training = population.sizes * (1.0 - population.split.validation - population.split.test)
+    return Clock(devices, training, availability.schedule(population, config.seed), config.seed)
+
+
+def make_hostility(config: Config, population: Population) -> Hostility | None:
+    """Who attacks and how, if anybody does."""
+    if not config.attack:
+        return None
+    when = {key: value for key, value in config.attack.items() if key in Schedule.__dataclass_fields__}
+    attack = build_named("attack", {key: value for key, value in config.attack.items() if key not in when})
+    return Hostility.of(attack, Schedule(**when), population)
+
+
+def attacked(algorithm: Algorithm, hostility: Hostility | None) -> Algorithm:
+    """The algorithm with the attack as the first stage, so that every other stage sees what hostile parties send."""
+    if hostility is None:
+        return algorithm
+    return replace(algorithm, parts=replace(algorithm.parts, stages=(hostility, *algorithm.parts.stages)))
 
 
 def make_engine(config: Config) -> Engine:
@@ -106,6 +151,23 @@ def _with_noise(config: Config, train: Dataset,
     return train, partition, facts
 
 
+def _kept_back(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties, and rows that the coordinator judges models by."""
+    share = config.data.validation
+    return hold_out(train, share, stream(config.seed, "coordinator validation")) if share else (train, None)
+
+
+def _root_rows(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:
+    """Rows for the parties and rows that the coordinator trains on itself, where its aggregator asks for some."""
+    wanted = config.aggregator.get("root_rows", 0)
+    if not wanted:
+        return train, None
+    if wanted >= len(train):
+        raise ConfigError(f"aggregator.root_rows = {wanted} leaves no rows for the parties: there are {len(train)}",
+                          remedy="set a smaller aggregator.root_rows")
+    return hold_out(train, wanted / len(train), stream(config.seed, "root rows"))
+
+
 def _loaded(own: dict[str, Any]) -> Loaded:
     """The dataset's parts. Files of the catalogue cannot change under their checksums, so the last set is remembered:
     baselines, sweeps and studies use it again and again."""
@@ -121,7 +183,14 @@ def _last_loaded(component: Any) -> Loaded:
 
 
 def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
-    return {population.index(name): own.model_dump() for name, own in config.overrides.items()}
+    devices, own = build_named("devices", config.devices), {}
+    if not isinstance(devices, Instant):
+        own = {int(party): {"share_rows": True} for party in consenting(devices, config.seed, len(population))}
+    for name, override in config.overrides.items():
+        party = population.index(name)
+        said = override.model_dump(exclude=None if "share_rows" in override.model_fields_set else {"share_rows"})
+        own[party] = {**own.get(party, {}), **said}
+    return own
 
 
 def _check_classes(population: Population, policy: str) -> tuple[str, ...]:

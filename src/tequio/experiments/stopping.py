@@ -62,17 +62,25 @@ class StopRules:
             return "convergence"
         if rules.seconds and seconds >= rules.seconds:
             return "seconds"
+        if rules.virtual_seconds and row.get("clock.seconds", 0.0) >= rules.virtual_seconds:
+            return "virtual_seconds"
         return "rounds" if round >= self.rounds else ""
 
 
 def check_rules(config: Config) -> None:
     """Refuse rules that nothing could ever satisfy, before work starts."""
     stop = config.stop
+    if stop.virtual_seconds and config.devices["name"] == "instant":
+        raise ConfigError("[stop] virtual_seconds looks at the virtual clock, and this run has none",
+                          remedy="add a [devices] table, such as: devices = \"mobile\"")
     if stop.metric:
         higher_is_better(stop.metric)
     if stop.target is None and not stop.patience:
         return
-    if not config.data.split.validation or "parties" not in config.evaluation.at:
+    at_parties = config.data.split.validation and "parties" in config.evaluation.at
+    at_coordinator = (config.data.validation and not config.data.split.validation
+                      and "coordinator" in config.evaluation.at)
+    if not at_parties and not at_coordinator:
         raise ConfigError("[stop] target and patience look at the parties' validation rows, and there are none",
                           remedy="set data.split.validation = 0.1 and evaluation.at = ['parties']")
 

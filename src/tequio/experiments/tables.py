@@ -61,6 +61,7 @@ class Data(BaseModel):
     Parameters:
         name: a dataset of the catalogue, or `csv` or `parquet` for a file of your own
         test: share of the rows that the coordinator holds out to report on; sets with a test part of their own keep it
+        validation: share of the remaining rows that the coordinator keeps to judge models by; no party gets them
         one_class: whether a party that holds rows of one class only is an error or allowed
         prepare: steps that the rows go through, by name or as tables with a name and parameters
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
@@ -72,6 +73,7 @@ class Data(BaseModel):
 
     name: str = "digits"
     test: Share = 0.2
+    validation: Share = 0.0
     one_class: Literal["error", "allow"] = "error"
     prepare: list[Any] = Field(default_factory=list)
     prepare_scope: Literal["federated", "local"] = "federated"
@@ -92,11 +94,14 @@ class Evaluation(Table):
         every: rounds from one evaluation to the next; the last round is always evaluated
         at: on the coordinator's test rows, on the parties' own rows, or on both
         parties: how many parties evaluate, the same ones in every round (0: all)
+        by_domain: also report on the coordinator's rows domain by domain, for the parties of each domain: `local.*` on
+            rows of their own domain, `global.*` on all rows, and where their routers send rows
     """
 
     every: Annotated[int, Ge(1)] = 1
     at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
     parties: Count = 100
+    by_domain: bool = False
 
 
 class Stop(Table):
@@ -108,6 +113,7 @@ class Stop(Table):
         patience: stop after so many rounds without a better value
         tolerance: stop when the model moves less than this in a round
         seconds: stop after so much time
+        virtual_seconds: stop after the round in which the virtual clock passes this; needs [devices]
     """
 
     metric: str = ""
@@ -115,6 +121,7 @@ class Stop(Table):
     patience: Count = 0
     tolerance: Annotated[float, Ge(0)] = 0.0
     seconds: Annotated[float, Ge(0)] = 0.0
+    virtual_seconds: Annotated[float, Ge(0)] = 0.0
 
 
 class Adoption(Table):
@@ -174,7 +181,11 @@ class Config(Table):
         selector: which parties take part in a round
         aggregator: how updates become one
         topology: who talks to whom
+        contribution: how what a round gained is divided among its parties (none: it is not)
         stages: what is done to updates on their way, in this order
+        devices: how fast parties compute and send, which starts a virtual clock
+        availability: when parties can be reached on the virtual clock
+        attack: what hostile parties do, which parties these are, and in which rounds
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
@@ -192,11 +203,15 @@ class Config(Table):
     selector: Component = Field(default_factory=dict)
     aggregator: Component = Field(default_factory=dict)
     topology: Component = Field(default_factory=dict)
+    contribution: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
+    attack: Component = Field(default_factory=dict)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)
     adoption: Adoption = Field(default_factory=Adoption)
+    devices: Component = Field(default_factory=dict)
+    availability: Component = Field(default_factory=dict)
     engine: Component = Field(default_factory=dict)
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Updates:
-    """What a cohort sent: one update a party, in party order, and how much each should weigh."""
+    """What a cohort sent: one update a party, in party order, and how much each should weigh.
+
+    `root` is the coordinator's own update on its own rows, for aggregators that ask for it by `root_rows`.
+    """
 
     parties: NDArray[np.int64]
     arrays: Sequence[Arrays]
     weights: NDArray[np.float64]
+    root: Arrays | None = None
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -36,16 +40,21 @@ class Updates:
 
     def part(self, positions: NDArray[Any]) -> Updates:
         """The updates at some positions."""
-        return Updates(self.parties[positions], [self.arrays[index] for index in positions], self.weights[positions])
+        return Updates(self.parties[positions], [self.arrays[index] for index in positions], self.weights[positions],
+                       self.root)
 
 
 @dataclass(frozen=True)
 class Combined:
-    """The aggregate, what the aggregator remembers for the next round, and notes for the record (trust scores)."""
+    """The aggregate, what the aggregator remembers for the next round, and notes for the record (trust scores).
+
+    `updates` is what it was made of, filled in by `Algorithm.aggregate` for whoever judges the parties afterwards.
+    """
 
     update: Arrays
     memory: Payload = field(default_factory=dict)
     notes: Payload = field(default_factory=dict)
+    updates: Updates | None = None
 
 
 @runtime_checkable

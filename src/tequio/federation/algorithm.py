@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
-from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.aggregation import Aggregator, Combined, Mean
+from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
-from tequio.federation.selection import AllParties, Choice, Selector
+from tequio.federation.screening import screened
+from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
 from tequio.learners.learner import Learner, LocalTraining
 
 if TYPE_CHECKING:
@@ -21,11 +24,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.federation.contribution.game import Contribution
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
     from tequio.federation.stages import Stage
-    from tequio.learners.learner import Tally
+    from tequio.learners.learner import Arrays, Tally
     from tequio.learners.trees.learner import TreeLearner
 
 
@@ -50,6 +54,7 @@ class Parts:
     selector: Selector = field(default_factory=AllParties)
     aggregator: Aggregator = field(default_factory=Mean)
     stages: tuple[Stage, ...] = ()
+    contribution: Contribution | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,9 @@ class Algorithm(ABC):
                                  settings={"learner": self.learner, "part": part})
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
+    def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:  # noqa: B027
+        """Let parties that never took part make what they need to answer; nothing where there is but one model."""
+
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
         return self.learner.evaluate(state.model, rows) if state.model else None
@@ -97,21 +105,71 @@ class Algorithm(ABC):
             raise ConfigError("this algorithm needs a learner", remedy="add a [learner] table to the config")
         return cast("Learner", self.parts.learner)
 
-    def select(self, federation: Federation, state: State) -> Choice:
-        """The parties of this round, with the selector's memory to keep in the next state."""
-        choice = self.parts.selector.choose(federation, federation.eligible(), state.memory.get("selector", {}),
-                                            federation.rng("select"))
+    def select(self, federation: Federation, state: State, *, observed: bool = True) -> Choice:
+        """The parties of this round. `conclude` lets the selector see what came of it.
+
+        Algorithms whose replies say nothing about a party's work are not `observed`: they keep the choice's memory
+        themselves, and selectors that would learn from replies are refused.
+        """
+        selector = self.parts.selector
+        if not observed:
+            self._refuse_observers()
+        turn = self._turn(federation, state, state.memory.get("selector", {}), "select")
+        choice = selector.choose(replace(turn, eligible=federation.reachable()))
         federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
         return choice
 
+    def _refuse_observers(self) -> None:
+        selector, name = self.parts.selector, name_of(type(self))
+        if isinstance(selector, Observing):
+            raise ConfigError(f"the selector '{name_of(type(selector))}' learns from what parties send, and the "
+                              f"algorithm '{name}' has nothing to show it",
+                              remedy="choose a selector that does not, such as 'random'")
+        if self.parts.contribution is not None:
+            raise ConfigError(f"contributions are those of updates to a common model, and the algorithm '{name}' has "
+                              "none", remedy="use an algorithm that averages updates, such as 'fedavg'")
+
+    def conclude(self, federation: Federation, state: State, chosen: Choice, replies: Replies,
+                 model: Payload | None = None, combined: Combined | None = None, **memory: Any) -> State:
+        """The state after a round, once the selector has seen what came of its choice and contributions are scored.
+
+        Without a model the old one stays. The aggregator's memory is kept; `memory` is what else to remember.
+        """
+        outcome = Consequence(replies, state.model if model is None else model, combined)
+        remembered = chosen.memory
+        if isinstance(self.parts.selector, Observing):
+            remembered = self.parts.selector.observe(self._turn(federation, state, chosen.memory, "observe"), outcome)
+        if self.parts.contribution is not None:
+            score_round(self._turn(federation, state, {}, "contribution"), outcome, self.parts.contribution)
+        if combined is not None:
+            memory["aggregator"] = combined.memory
+        return state.next(model, selector=remembered, **memory)
+
+    def _turn(self, federation: Federation, state: State, memory: Payload, purpose: str) -> Turn:
+        return Turn(federation, federation.eligible(), memory, federation.rng(purpose), state.model, self.parts)
+
     def aggregate(self, federation: Federation, state: State, replies: Replies, *, name: str = "update",
                   weights: NDArray[Any] | None = None) -> Combined:
-        """The aggregate of the replies' updates along the topology, with the aggregator's memory."""
-        for reply in replies:
-            models.check_shapes(reply.payload[name], state.model, f"party '{federation.name(reply.party)}'")
+        """The aggregate of the replies' updates along the topology, with the aggregator's memory.
+
+        Updates that cannot be used are refused with the name of their party; where none is left the model stays.
+        """
         weights = np.ones(len(replies)) if weights is None else weights.astype(np.float64)
-        updates = Updates(replies.parties, [payload[name] for payload in replies.payloads], weights)
-        combined = federation.topology.combine(updates, self.parts.aggregator, state.memory.get("aggregator", {}))
+        memory = dict(state.memory.get("aggregator", {}))
+        updates, seen = screened(federation, state.model, replies, name, weights, memory)
+        if not len(updates):
+            return Combined(models.zeros(state.model), {**memory, **seen})
+        updates = replace(updates, root=self._root_update(federation, state))
+        combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
             federation.record("aggregation", {"round": federation.round, **combined.notes})
-        return combined
+        return replace(combined, updates=updates, memory={**combined.memory, **seen})
+
+    def _root_update(self, federation: Federation, state: State) -> Arrays | None:
+        """What the coordinator's own rows make of the model, for an aggregator that asks for it."""
+        if not getattr(self.parts.aggregator, "root_rows", 0) or federation.root is None:
+            return None
+        local = self.parts.local
+        trained = self.learner.train(state.model, federation.root, local, federation.rng("root"),
+                                     learning_rate=local.rate(federation.round))
+        return models.difference(trained.model, state.model)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tequio.components import from_plain
-from tequio.errors import TequioError
+from tequio.errors import PermissionDenied, TequioError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome, Reply
 from tequio.federation.party import Party
@@ -34,6 +34,9 @@ def execute(order: Order, population: Population, states: States) -> Outcome:
     stages = [from_plain(stage) for stage in order.stages]
     parties = [Party(index, order.round, dict(states.get(index, ())), population) for index in order.parties]
     inputs = _inputs(order)
+    for stage in stages:
+        for party in parties if hasattr(stage, "enter") else ():
+            stage.enter(party)
     answers = _run_together(task, parties, inputs, settings, stages) or [
         _run_alone(task, party, given, settings, stages) for party, given in zip(parties, inputs, strict=True)]
     for party, answer in zip(parties, answers, strict=True):
@@ -63,7 +66,7 @@ def _inputs(order: Order) -> Sequence[_Given]:
 def _run_together(task: Task, parties: Sequence[Party], inputs: Sequence[_Given], settings: Any,
                   stages: Sequence[Stage]) -> list[Reply | Failure]:
     """The vectorised form; empty if there is none here, or if it failed and each must run alone to find the culprit."""
-    if task.many is None:
+    if task.many is None or task.shares_rows:
         return []
     before = [dict(party.state) for party in parties]
     started = time.perf_counter()
@@ -88,7 +91,13 @@ def _unchanged(content: Payload) -> Payload:
 
 
 def _run_alone(task: Task, party: Party, given: _Given, settings: Any, stages: Sequence[Stage]) -> Reply | Failure:
-    return _answer(party, given, partial(task.run, party, given.payload, settings), stages)
+    work = _refuse if task.shares_rows and not party.settings.get("share_rows") else task.run
+    return _answer(party, given, partial(work, party, given.payload, settings), stages)
+
+
+def _refuse(party: Party, payload: Payload, settings: Any) -> Payload:
+    raise PermissionDenied(f"party '{party.name}' was asked to hand over rows, and its settings do not allow that",
+                           remedy=f"set overrides.{party.name}.share_rows = true if its owner consents")
 
 
 def _answer(party: Party, given: _Given, work: Callable[[], Payload], stages: Sequence[Stage],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
 from tequio.federation.rng import stream
 from tequio.federation.roles import require_ask
+from tequio.federation.timing import TimedAsk
 from tequio.federation.topology import ClientServer
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
+    from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
@@ -49,6 +52,9 @@ class Rules:
         quorum: share of the asked parties that must answer
         minimum_rows: parties with fewer rows are never chosen
         categories: only parties of these categories are chosen (none given: all)
+        held_out: these parties are never chosen; the final model is tried on them as on newcomers
+        largest_update: refuse updates longer than so many times the cohort's median (0: any length)
+        replays: what to do with an update that somebody sent in an earlier round
     """
 
     dropout: Annotated[float, Interval(ge=0, le=1)] = 0.0
@@ -56,6 +62,9 @@ class Rules:
     quorum: Annotated[float, Interval(ge=0, le=1)] = 0.5
     minimum_rows: Annotated[int, Ge(0)] = 1
     categories: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    largest_update: Annotated[float, Ge(0)] = 0.0
+    replays: Literal["allow", "refuse"] = "allow"
 
 
 @dataclass
@@ -69,7 +78,11 @@ class Traffic:
 
 @dataclass
 class Federation:
-    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows."""
+    """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
+
+    `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
+    itself, for aggregators that compare updates with its own. No party holds them.
+    """
 
     population: Population = field(repr=False)
     engine: Engine = field(repr=False)
@@ -77,10 +90,14 @@ class Federation:
     rules: Rules = field(default_factory=Rules)
     topology: Topology = field(default_factory=ClientServer)
     record: Callable[[str, dict[str, Any]], None] = field(default=lambda kind, facts: None, repr=False)
+    validation: Dataset | None = field(default=None, repr=False)
+    clock: Clock | None = None
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    root: Dataset | None = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
+    _groups: tuple[list[str], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self.population)
@@ -94,6 +111,16 @@ class Federation:
     def sizes(self) -> NDArray[np.int64]:
         """How many rows each party holds."""
         return self.population.sizes
+
+    @property
+    def group_names(self) -> list[str]:
+        """The categories that the partition puts parties in; one without a name where it has none."""
+        return self._grouping()[0]
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """For each party the place of its category in `group_names`."""
+        return self._grouping()[1]
 
     def name(self, party: int) -> str:
         """What a party is called."""
@@ -114,10 +141,28 @@ class Federation:
             categories = self.population.partition.categories
             if self.rules.categories:
                 allowed &= np.isin(np.array(categories or ("",) * len(self)), self.rules.categories)
+            allowed[[self.index(name) for name in self.rules.held_out]] = False
             if not allowed.any():
-                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows or rules.categories")
+                raise QuorumError("no party is eligible", remedy="loosen rules.minimum_rows, rules.categories or "
+                                                                  "rules.held_out")
             self._eligible = np.flatnonzero(allowed)
         return self._eligible
+
+    def reachable(self) -> NDArray[np.int64]:
+        """The eligible parties that can be reached at this moment of virtual time; without a clock, all of them."""
+        return self.eligible() if self.clock is None else self.clock.reachable(self.eligible())
+
+    def off_the_clock(self) -> Federation:
+        """The same federation for asks that take no virtual time and that nobody misses (requests, evaluations)."""
+        return replace(self, clock=None, rules=replace(self.rules, dropout=0.0))
+
+    def _grouping(self) -> tuple[list[str], NDArray[np.int64]]:
+        if self._groups is None:
+            categories = self.population.partition.categories or ("",) * len(self)
+            names = sorted(set(categories))
+            places = {name: place for place, name in enumerate(names)}
+            self._groups = names, np.fromiter(map(places.__getitem__, categories), np.int64, len(self))
+        return self._groups
 
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
         """The coordinator's random stream for a purpose in this round."""
@@ -133,20 +178,31 @@ class Federation:
         """
         require_ask(self.topology.cast)
         asked = self._known(parties)
-        present = self._present(asked)
+        present = self.present(asked)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
-        outcomes = self._carry(present, task, payload or {}, settings or {}, each, stages)
+        timed = self._timed(parties, present, payload or {}, each, settings or {})
+        working = present if timed is None else timed.working
+        outcomes = self._carry(working, task, payload or {}, settings or {}, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
         faults = [fault for reply in answers if (fault := self._fault(reply, check))]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
         replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
                           tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
+        replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
-        self._judge(task, asked, replies)
+        self._judge(task.name, len(asked), replies)
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
         return replies
+
+    def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
+        """Count some answers as failures of their parties after all: an aggregation cannot use them."""
+        remedy = "set rules.on_failure = 'continue' to go on without such parties"
+        failures = [Failure(party, cause, remedy) for party, cause in causes.items()]
+        asked = len(replies) + len(replies.failures) + len(replies.dropped) + len(replies.late)
+        left = tuple(reply for reply in replies if reply.party not in causes)
+        self._judge("aggregate", asked, replace(replies, answers=left, failures=tuple(failures)))
 
     def _known(self, parties: ArrayLike) -> NDArray[np.int64]:
         asked = np.unique(np.asarray(parties, dtype=np.int64))
@@ -155,12 +211,21 @@ class Federation:
             raise DataError(f"there is no party number {wrong}", remedy=f"parties are numbered 0 to {len(self) - 1}")
         return asked
 
-    def _present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+    def present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the asked parties that do not drop out in this round."""
         if not self.rules.dropout:
             return asked
         stays = [self.rng("dropout", int(party)).random() >= self.rules.dropout for party in asked]
         present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
         return present
+
+    def _timed(self, parties: ArrayLike, present: NDArray[np.int64], payload: Payload,
+               each: Mapping[int, Payload] | None, settings: Mapping[str, Any]) -> TimedAsk | None:
+        if self.clock is None:
+            return None
+        given, first = np.unique(np.asarray(parties, dtype=np.int64), return_index=True)
+        order = given[np.argsort(first, kind="stable")]  # each once, in the order in which the selector chose them
+        return TimedAsk.begin(self.clock, self.round, order, present, payload, each, settings)
 
     def _carry(self, parties: NDArray[np.int64], task: Task, payload: Payload, settings: Mapping[str, Any],
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
@@ -194,23 +259,34 @@ class Federation:
         self.traffic.messages += 2 * len(replies) + len(replies.failures)
         self.record("exchange", {"round": self.round, "task": task.name, "asked": len(asked), "answered": len(replies),
                                  "dropped": len(replies.dropped), "failed": len(replies.failures),
+                                 **({"late": len(replies.late)} if replies.late else {}),
                                  "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
-    def _judge(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
+    def _judge(self, task: str, asked: int, replies: Replies) -> None:
         for failure in replies.failures:
             name = self.name(failure.party)
-            self.record("failure", {"round": self.round, "task": task.name, "party": name, "cause": failure.cause,
+            self.record("failure", {"round": self.round, "task": task, "party": name, "cause": failure.cause,
                                     "trace": failure.trace})
             if self.rules.on_failure == "stop":
                 raise self._error(name, task, failure)
-        if len(replies) < self.rules.quorum * len(asked):
-            raise QuorumError(f"only {len(replies)} of {len(asked)} parties answered task '{task.name}' in round "
-                              f"{self.round} ({len(replies.dropped)} dropped out, {len(replies.failures)} failed); the "
-                              f"quorum is {self.rules.quorum:.0%}", remedy="lower rules.quorum, or find out why")
+        if len(replies) < self.rules.quorum * asked:
+            missing = [f"{len(replies.dropped)} dropped out", f"{len(replies.failures)} failed",
+                       *([f"{len(replies.late)} were too late{self._fastest()}"] if replies.late else [])]
+            raise QuorumError(f"only {len(replies)} of {asked} parties answered task '{task}' in round "
+                              f"{self.round} ({', '.join(missing)}); the quorum is {self.rules.quorum:.0%}",
+                              remedy="raise devices.deadline or lower rules.quorum" if replies.late else
+                                     "lower rules.quorum, or find out why")
 
-    def _error(self, name: str, task: Task, failure: Failure) -> PartyError:
-        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task.name}': {failure.cause}",
-                           party=name, round=self.round, task=task.name, cause=failure.cause,
+    def _fastest(self) -> str:
+        """How the deadline of the last exchange compares with what the fastest party needed."""
+        if self.clock is None or self.clock.last is None:
+            return ""
+        last = self.clock.last
+        return f" (it closed after {last.seconds:.1f} s, the fastest needs {last.ends.min():.1f} s)"
+
+    def _error(self, name: str, task: str, failure: Failure) -> PartyError:
+        error = PartyError(f"party '{name}' failed in round {self.round} at task '{task}': {failure.cause}",
+                           party=name, round=self.round, task=task, cause=failure.cause,
                            remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go on "
                                                     "without parties that fail")
         error.add_note(failure.trace)

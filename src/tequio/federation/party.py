@@ -23,13 +23,14 @@ class Party:
     changing them in place, so that a failing task leaves the state as it was.
     """
 
-    __slots__ = ("_population", "index", "round", "state")
+    __slots__ = ("_population", "_pretended", "index", "round", "state")
 
     def __init__(self, index: int, round: int, state: Payload, population: Population) -> None:
         self.index = index
         self.round = round
         self.state = state
         self._population: Population | None = population
+        self._pretended: PartyData | None = None
 
     @property
     def name(self) -> str:
@@ -38,8 +39,9 @@ class Party:
 
     @property
     def data(self) -> PartyData:
-        """Its own rows."""
-        return self._home().view(self.index)
+        """Its own rows, or those that it pretends to have."""
+        own = self._home().view(self.index)
+        return own if self._pretended is None else self._pretended
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -50,9 +52,13 @@ class Party:
         """This party's random stream for a purpose in this round."""
         return stream(self._home().seed, purpose, self.round, self.index)
 
+    def pretend(self, data: PartyData) -> None:
+        """Use other rows than its own while this task runs, as a hostile party may."""
+        self._pretended = data
+
     def leave(self) -> None:
         """End of the task: nobody can reach the data through this object any more."""
-        self._population = None
+        self._population = self._pretended = None
 
     def _home(self) -> Population:
         if self._population is None:

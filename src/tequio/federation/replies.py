@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replies(Sequence["Reply"]):
-    """What came back from an ask. `dropped` were chosen and vanished; `failures` say why a party could not answer."""
+    """What came back from an ask. `dropped` were chosen and vanished; `failures` say why a party could not answer.
+
+    `late` answered, or would have, after the exchange closed on the virtual clock.
+    """
 
     answers: tuple[Reply, ...]
     failures: tuple[Failure, ...] = ()
     dropped: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.answers)

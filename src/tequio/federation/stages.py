@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Stage(Protocol):
-    """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation."""
+    """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation.
+
+    A stage may also have `enter(party)`, which runs at the party before the task.
+    """
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: change what is about to leave."""

@@ -16,6 +16,7 @@ class Optimizer:
     """How the weights of one party go down, with the optimizer's memory of this training.
 
     The gradient of a batch is clipped first; then each gains its offset, pull * (weights - anchor) and weight decay.
+    Weights at the places `frozen` do not move.
     """
 
     how: LocalTraining
@@ -23,6 +24,7 @@ class Optimizer:
     offsets: list[Tensor] | None = None
     anchors: list[Tensor] | None = None
     pull: float = 0.0
+    frozen: tuple[int, ...] = ()
     steps: int = 0
     memory: list[list[Tensor]] = field(default_factory=list)
 
@@ -48,7 +50,8 @@ class Optimizer:
             gradients = list(torch._foreach_add(gradients, weights, alpha=self.how.weight_decay + self.pull))
         if self.anchors is not None:
             gradients = list(torch._foreach_add(gradients, self.anchors, alpha=-self.pull))
-        return gradients
+        return [torch.zeros_like(gradient) if place in self.frozen else gradient
+                for place, gradient in enumerate(gradients)] if self.frozen else gradients
 
     def _velocity(self, gradients: list[Tensor]) -> list[Tensor]:
         import torch

@@ -11,7 +11,8 @@ from tequio.learners.batched import LARGEST, train_stacks
 from tequio.learners.batches import check_finite, check_trainable
 from tequio.learners.learner import Trained
 from tequio.learners.losses import row_losses, scores_of, target_array
-from tequio.learners.torch_model import fresh_model, model_for
+from tequio.learners.mixtures import StackJudge, judge_one_by_one
+from tequio.learners.torch_model import check_model, fresh_model, model_for
 from tequio.learners.torch_state import require_torch, seeded_beside
 from tequio.learners.torch_training import descend, optimizer_for, outputs_of, whole_gradient
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.data.schema import Schema
     from tequio.learners.learner import Arrays, Correction, Job, LocalTraining, Tally
+    from tequio.learners.mixtures import Judge
     from tequio.learners.torch_model import TorchModel
 
 
@@ -63,6 +65,11 @@ class TorchLearner(ABC):
         scores: NDArray[Any] = scores_of(ready.kind, outputs_of(ready, data), data.schema.target).numpy()
         return scores
 
+    def outputs(self, model: Arrays, data: Dataset) -> NDArray[Any]:
+        """What the module gives before it becomes probabilities, (rows, outputs)."""
+        values: NDArray[Any] = outputs_of(self._loaded(model, data.schema), data).numpy()
+        return values
+
     def evaluate(self, model: Arrays, data: Dataset) -> Tally:
         """Additive counts of the rows, with the loss that the module is trained on."""
         import torch
@@ -80,6 +87,15 @@ class TorchLearner(ABC):
         gradients, loss = whole_gradient(ready, data)
         return ready.with_zeros_elsewhere(gradients), loss
 
+    def mixture_judge(self, base: Arrays, directions: Sequence[Arrays], data: Dataset) -> Judge:
+        """What gives the mean loss of base + shares @ directions, for each row of shares; batched for dense stacks."""
+        ready = self._ready(data.schema)
+        if ready.stack is None or ready.device != "cpu":
+            return judge_one_by_one(self, base, directions, data)
+        for model in (base, *directions):
+            check_model(model, ready.stack.shapes)
+        return StackJudge(ready.stack, ready.kind, [base, *directions], data)
+
     def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
         """Whether the module is a stack of dense layers and not too large; any loss and any optimizer will do."""
         ready = self._ready(schema)
@@ -91,7 +107,7 @@ class TorchLearner(ABC):
         if not jobs:
             return []
         ready = self._ready(jobs[0].data.schema)
-        if ready.stack is None:
+        if ready.stack is None or any(job.correction and job.correction.frozen for job in jobs):
             return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
                                correction=job.correction) for job in jobs]
         rate = how.learning_rate if learning_rate is None else learning_rate

@@ -34,7 +34,8 @@ def optimizer_for(ready: TorchModel, start: Arrays, how: LocalTraining, rate: fl
     anchor = start if correction.anchor is None else correction.anchor
     return Optimizer(how, rate, pull=correction.pull,
                      offsets=None if correction.offset is None else ready.weights_like(correction.offset),
-                     anchors=ready.weights_like(anchor) if correction.pull else None)
+                     anchors=ready.weights_like(anchor) if correction.pull else None,
+                     frozen=tuple(place for place, name in enumerate(ready.names) if name in correction.frozen))
 
 
 def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random.Generator,

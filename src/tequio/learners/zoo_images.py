@@ -60,6 +60,37 @@ class ComplexCNN(TorchLearner):
                              nn.Linear(512, outputs_for(schema.target)))
 
 
+@register("learner", "digit_five_cnn", paper="Martínez Enríquez et al., 2025")
+@dataclass(frozen=True)
+class DigitFiveCNN(TorchLearner):
+    """Four convolutions 3x3 (16, 32, 32, 32 filters) with pooling, dense 64, 32, 16: 28,474 parameters on 3x16x16.
+
+    Parameters:
+        device: where to compute: cpu, cuda, mps or auto (empty: $TEQUIO_DEVICE, else cpu)
+    """
+
+    def build(self, schema: Schema) -> nn.Module:
+        """Kaiming's first weights, biases of nought."""
+        from torch import nn
+
+        parts: list[nn.Module] = []
+        channels = _channels(schema)
+        for width in (16, 32, 32, 32):
+            parts += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            channels = width
+        body = nn.Sequential(*parts, nn.Flatten())
+        inputs = _width(body, schema)
+        for width in (64, 32, 16):
+            body.extend([nn.Linear(inputs, width), nn.ReLU()])
+            inputs = width
+        module = nn.Sequential(*body, nn.Linear(inputs, outputs_for(schema.target)))
+        for part in module:
+            if isinstance(part, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_uniform_(part.weight, nonlinearity="relu")
+                part.bias.data.zero_()  # type: ignore[union-attr]
+        return module
+
+
 @register("learner", "mcmahan_cnn", paper="McMahan et al., 2017")
 @dataclass(frozen=True)
 class McMahanCNN(TorchLearner):

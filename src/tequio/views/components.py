@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tequio.registry import Entry
 
 _TABLES = {"dataset": "data", "partition": "data.partition", "training": "local", "stage": "stages"}
+# Components that are a parameter of an algorithm, and an algorithm that takes them.
+_HOSTS = {"router": "flprotector", "filter": "icdta4fl"}
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -76,6 +78,8 @@ def example(entry: Entry) -> str:
     table: Any = [values] if entry.kind == "stage" else values
     for word in reversed(_TABLES.get(entry.kind, entry.kind).split(".")):
         table = {word: table}
+    if entry.kind in _HOSTS:
+        table = {"algorithm": {"name": _HOSTS[entry.kind], **table}}
     needed = [f"{one.name} = ...  # {one.meaning or 'needed'}" for one in parameters(entry.component) if one.required]
     # Tables that only hold another table need no line of their own.
     text = re.sub(r"^\[[\w.]+\]\n\n(?=\[)", "", write_toml(table))

@@ -10,7 +10,7 @@ from tequio.errors import ConfigError
 from tequio.experiments.store import write_whole
 from tequio.experiments.table import Table
 from tequio.learners.trees.explain import Explanation
-from tequio.learners.trees.text import rules_json, rules_text, share_text
+from tequio.learners.trees.text import count_text, rules_json, rules_text, share_text
 from tequio.views.explanations import MOST_COLUMNS, MOST_RULES, cells_of, notes_on, shares_lines, sides_of, title_of
 from tequio.views.tree_svg import tree_svg
 from tequio.views.trees import ShownTree, tree_page
@@ -54,7 +54,7 @@ def rules_csv(rules: Sequence[PlainRule]) -> str:
 def as_html(explained: Explained) -> str:
     """Rows, rules and importance as HTML tables."""
     rows = "".join(_html_row(explained, row) for row in explained.rows)
-    rules = [[" and ".join(rule["if"]) or "anything", rule["then"], f"{rule['support']:.6g}",
+    rules = [[" and ".join(rule["if"]) or "anything", rule["then"], count_text(rule['support']),
               ", ".join(shares_lines(rule["shares"]))] for rule in explained.rules[:MOST_RULES]]
     columns = [[name, share_text(share)] for name, share in explained.importance.items() if share > 0]
     listed = _html_table(f"Rules with most rows behind them ({len(rules)} of {len(explained.rules)})",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError
 from tequio.learners.trees.explain import Explanation
-from tequio.learners.trees.text import rows_text, share_text
+from tequio.learners.trees.text import count_text, rows_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def rules_table(explained: Explained) -> Table:
         table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for number, rule in enumerate(explained.rules[:MOST_RULES], start=1):
         table.add_row(str(number), _Conditions(tuple(rule["if"])), _plain(rule["then"]),
-                      f"{rule['support']:.6g}", _plain("\n".join(shares_lines(rule["shares"]))))
+                      count_text(rule['support']), _plain("\n".join(shares_lines(rule["shares"]))))
     return table
 
 

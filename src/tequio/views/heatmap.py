@@ -143,16 +143,13 @@ def _shaded(count: int, largest: int) -> Text:
 
     if not count:
         return Text("·", style=_GREY)
-    return shade(f" {count:,}", (count / largest) ** 0.5)
+    return Text(f" {count:,}", style=shade((count / largest) ** 0.5))
 
 
-def shade(text: str, share: float) -> Text:
-    """A cell of a terminal's heat map: the larger the share, from 0 to 1, the lighter."""
-    from rich.text import Text
-
+def shade(share: float) -> str:
+    """A style for the terminal, from dark at 0 to light at 1, with letters that can be read on it."""
     step = min(int(share * len(_SHADES)), len(_SHADES) - 1)
-    ink = "#000000" if step >= _FIRST_LIGHT_SHADE else "#ffffff"
-    return Text(text, style=f"{ink} on {_SHADES[step]}")
+    return f"{'#000000' if step >= _FIRST_LIGHT_SHADE else '#ffffff'} on {_SHADES[step]}"
 
 
 def _short(name: str, most: int) -> str:

@@ -103,4 +103,6 @@ def _write_scores(axes: Any, scores: NDArray[np.float64]) -> None:
 
 
 def _cell(value: float) -> Any:
-    return "" if np.isnan(value) else shade(f"{value:.3f}", value)
+    from rich.text import Text
+
+    return "" if np.isnan(value) else Text(f"{value:.3f}", style=shade(value))

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tequio.experiments.recording import ignore
-from tequio.experiments.studies.answers import higher_is_better
 from tequio.experiments.table import shown as as_text
 from tequio.views.progress import headline, shown
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from tequio.experiments.studies.answers import Row
     from tequio.experiments.studies.contests import Decided
 
-_STYLES = {"reached": "green", "below": "bold yellow", "not run": "dim"}
+_STYLES = {"reached": "green", "below": "bold yellow", "differs": "bold yellow", "not run": "dim"}
 
 
 def studies_table(studies: list[dict[str, Any]]) -> Table:
@@ -60,18 +59,20 @@ def contests_table(title: str, contests: list[Decided]) -> Table:
 def ours(row: Row) -> str:
     """'0.9871 ± 0.0006 (n = 5)'; one seed has no spread, and a cell without runs no number."""
     if row.ours is None:
-        return ""
+        return f"never (n = {row.seeds})" if row.never else ""
     # The spread has the digits of the mean: 0.9603 ± 0.0004, but 1.9e-15 ± 6.7e-16.
     spread = "" if row.sd is None else f" ± {row.sd:.4f}" if abs(row.ours) >= 1e-3 else f" ± {as_text(row.sd)}"
-    return f"{as_text(row.ours)}{spread} (n = {row.seeds})"
+    return f"{as_text(row.ours)}{spread} (n = {row.seeds}{f', never in {row.never}' if row.never else ''})"
 
 
 def disagreements(rows: list[Row]) -> list[str]:
     """One line on each cell that is worse than published, and on each that could not be run."""
     lines = []
     for row in rows:
-        if row.verdict == "below" and row.ours is not None and row.published is not None:
-            worse = "under" if higher_is_better(row.metric) else "over"
+        if row.verdict in ("below", "differs") and row.never:
+            lines.append(f"{row.cell}: not reached in {row.never} of {row.seeds} seeds (published {row.published:g})")
+        elif row.verdict in ("below", "differs") and row.ours is not None and row.published is not None:
+            worse = "under" if row.ours < row.published else "over"
             lines.append(f"{row.cell}: {as_text(row.ours)} is {as_text(abs(row.published - row.ours))} {worse} the "
                          f"published {row.published:g} (tolerance {row.tolerance:g})"
                          f"{f'; {row.note}' if row.note else ''}")

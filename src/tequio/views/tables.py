@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
-           "convergence": "the model stopped moving", "seconds": "time is up",
+           "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up",
            "worse": "validation loss and accuracy got worse twice in a row",
            "personal phase done": "the personal phase is done"}
 """What a stop reason means."""
@@ -41,7 +41,7 @@ def result_table(result: Result) -> RichTable:
     columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
     filled = {title: cells for title, cells in columns.items() if any(cells)}
     table = _table(_title(result.summary["name"], metric))
-    table.add_column("\nrun", no_wrap=True)
+    table.add_column("\nrun", overflow="fold", min_width=8)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
     for position, name in enumerate(runs):
@@ -57,6 +57,9 @@ def sweep_table(swept: SweepResult) -> RichTable:
               f"parties.{metric}.worst_decile": "at parties\nworst tenth",
               f"validation.{metric}": f"validation\n{metric}"}
     names = [name for name in titles if name in swept.table.columns][:3]
+    if "attack.success" in swept.table.columns:
+        titles["attack.success"] = "attack\nsuccess"
+        names.append("attack.success")
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
     table = _table(_title(f"{swept.folder.name}, mean ± sd over seeds", metric))
     for key in [*keys, "seeds"]:
@@ -94,6 +97,11 @@ def in_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _virtual_time(summary: dict[str, Any]) -> str:
+    seconds = summary["metrics"].get("clock.seconds")
+    return "" if seconds is None else in_time(seconds)
+
+
 def _metric(name: str, summary: dict[str, Any]) -> str:
     return shown(summary["metrics"].get(name), 3)
 
@@ -103,8 +111,10 @@ _COLUMNS: dict[str, Callable[[dict[str, Any], str], str]] = {
     "at parties\nmean ± sd": lambda summary, metric: plus_minus(summary["metrics"].get(f"parties.{metric}.mean"),
                                                                    summary["metrics"].get(f"parties.{metric}.sd")),
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
+    "attack\nsuccess": lambda summary, metric: _metric("attack.success", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
-    "\ntime": lambda summary, metric: in_time(summary["seconds"]),
+    "\ntime": lambda summary, metric: "" if _virtual_time(summary) else in_time(summary["seconds"]),
+    "virtual\ntime": lambda summary, metric: _virtual_time(summary),
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.learners.trees.explain import condition
+from tequio.learners.trees.text import count_text
 from tequio.learners.trees.tree import LEAF
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _node(tree: Tree, schema: Schema, node: int, below: int) -> dict[str, Any]:
             "branches": [step.value if step.relation == "==" else f"{step.relation} {step.value}"
                          for step in conditions],
             "title": label if leaf else schema.names[int(tree.feature[node])],
-            "label": "leaf" if leaf else f"mostly {label}", "support": f"{tree.support[node]:.6g}",
+            "label": "leaf" if leaf else f"mostly {label}", "support": count_text(tree.support[node]),
             "shares": [round(float(share), 4) for share in tree.probabilities[node]], "below": below}
 
 

@@ -28,8 +28,8 @@ every_algorithm = pytest.mark.parametrize("algorithm", FAMILY, ids=lambda algori
 class Backwards:
     """All parties, listed last to first."""
 
-    def choose(self, federation, eligible, memory, rng):
-        return Choice(eligible[::-1])
+    def choose(self, turn):
+        return Choice(turn.eligible[::-1])
 
 
 @every_algorithm

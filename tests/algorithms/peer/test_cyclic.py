@@ -74,7 +74,7 @@ def test_peers_that_are_away_are_skipped_while_the_quorum_holds() -> None:
     rows_of = toy.random_parties([5] * 10)
     peers = ring(rows_of, rules=Rules(dropout=0.3, quorum=0.3))
     state = toy.run(CyclicTransfer(parts=toy.parts()), peers)
-    present = peers._present(np.arange(10))
+    present = peers.present(np.arange(10))
     assert 0 < len(present) < 10
     np.testing.assert_allclose(toy.weights(state), incremental([rows_of[party] for party in present], 1), rtol=1e-12)
     with pytest.raises(QuorumError, match=r"only \d+ of 10 peers trained the model in round 1; the quorum is 100%"):

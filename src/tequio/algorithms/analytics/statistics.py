@@ -57,7 +57,7 @@ class Statistics(Algorithm):
         """Ask for everything once."""
         if state.model:
             return state
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         scope = Scope(chosen.parties, minimum_count=self.minimum_count)
         numeric, categorical = self._kinds(federation)
         model = {**self._of_numbers(federation, numeric, scope), **_of_categories(federation, categorical, scope)}

@@ -51,7 +51,7 @@ class Alone(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """Every chosen party trains its own model on."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         return state.next(trained=train_alone(federation, self, state, chosen.parties), selector=chosen.memory)
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:

@@ -89,14 +89,14 @@ class FederatedKMeans(Algorithm):
         replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
                                  settings=settings)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         old: Centroids = state.model["centroids"]
         counts, sums = _totals(federation, replies, old)
         weight = state.memory.get("weight", np.zeros(len(old))) if self.history else np.zeros(len(old))
         moved = _merged(old, counts + weight, sums + weight[:, None] * old)
         centroids = (1 - self.coordinator_rate) * old + self.coordinator_rate * moved
-        memory = {"weight": weight + counts} if self.history else {}
-        return state.next({"centroids": centroids}, selector=chosen.memory, **memory)
+        memory: dict[str, Any] = {"weight": weight + counts} if self.history else {}
+        return self.conclude(federation, state, chosen, replies, {"centroids": centroids}, **memory)
 
     def _given(self, columns: int) -> Centroids:
         if {len(centroid) for centroid in self.centroids} != {columns} or len(self.centroids) != self.clusters:

@@ -63,9 +63,9 @@ class FedAvg(Algorithm):
         replies = federation.ask(chosen.parties, train, {"model": state.model},
                                  settings=training_settings(self, mix=self.mix), stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies, weights=party_weights(replies, self.weights))
-        return state.next(shifted(state.model, mean.update), selector=chosen.memory, aggregator=mean.memory)
+        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update), mean)
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally of the model it would start its next round from: the global one, or its own mix."""

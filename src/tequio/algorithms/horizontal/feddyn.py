@@ -62,11 +62,11 @@ class FedDyn(Algorithm):
         replies = federation.ask(chosen.parties, train_regularised, {"model": state.model},
                                  settings=training_settings(self, regularisation=alpha), stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies)
         h = shifted(state.memory["h"], mean.update, -alpha * len(replies) / len(federation.eligible()))
         model = shifted(shifted(state.model, mean.update), h, -1 / alpha)
-        return state.next(model, h=h, selector=chosen.memory, aggregator=mean.memory)
+        return self.conclude(federation, state, chosen, replies, model, mean, h=h)
 
 
 def _own_gradient(party: Party, payload: Payload) -> Arrays:

@@ -70,11 +70,11 @@ class FedNova(Algorithm):
         replies = federation.ask(chosen.parties, train_normalised, {"model": state.model},
                                  settings=training_settings(self, proximal=self.proximal), stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         weights = party_weights(replies, self.weights)
         mean = self.aggregate(federation, state, replies, weights=weights)
         mean_steps = float(np.average(replies.values("effective_steps"), weights=weights))
-        return state.next(shifted(state.model, mean.update, mean_steps), selector=chosen.memory, aggregator=mean.memory)
+        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update, mean_steps), mean)
 
 
 def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:

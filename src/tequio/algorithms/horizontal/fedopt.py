@@ -42,10 +42,10 @@ def optimised_round(algorithm: Algorithm, federation: Federation, state: State, 
     replies = federation.ask(chosen.parties, train, {"model": state.model}, settings=training_settings(algorithm),
                              stages=algorithm.parts.stages)
     if not replies:
-        return state.next(selector=chosen.memory)
+        return algorithm.conclude(federation, state, chosen, replies)
     mean = algorithm.aggregate(federation, state, replies, weights=party_weights(replies, weights))
     change, moments = step(mean.update, state.memory["moments"])
-    return state.next(shifted(state.model, change), moments=moments, selector=chosen.memory, aggregator=mean.memory)
+    return algorithm.conclude(federation, state, chosen, replies, shifted(state.model, change), mean, moments=moments)
 
 
 def by_name(function: Callable[..., NDArray[np.float64]], *models: Arrays) -> Arrays:

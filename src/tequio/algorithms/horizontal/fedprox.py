@@ -55,6 +55,6 @@ class FedProx(Algorithm):
         replies = federation.ask(chosen.parties, train, {"model": state.model},
                                  settings=training_settings(self, proximal=self.proximal), stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies, weights=party_weights(replies, self.weights))
-        return state.next(shifted(state.model, mean.update), selector=chosen.memory, aggregator=mean.memory)
+        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update), mean)

@@ -47,9 +47,9 @@ class FedSGD(Algorithm):
                                  settings={"learner": self.learner, "local": one_step(self.parts.local)},
                                  stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies, weights=party_weights(replies, self.weights))
-        return state.next(shifted(state.model, mean.update), selector=chosen.memory, aggregator=mean.memory)
+        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update), mean)
 
 
 def one_step(local: LocalTraining) -> LocalTraining:

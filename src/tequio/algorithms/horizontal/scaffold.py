@@ -75,16 +75,17 @@ class Scaffold(Algorithm):
                                  settings=training_settings(self, control_from=self.control_from),
                                  stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         weights = party_weights(replies, self.weights)
         mean = self.aggregate(federation, state, replies, weights=weights)
         # An aggregator may remember what it saw, to judge parties by it: control variates get a memory of their own.
         for_control = State(state.model, {"aggregator": state.memory.get("control_aggregator", {})})
         mean_control = self.aggregate(federation, for_control, replies, name="control", weights=weights)
         share = self.share_of_all(federation, replies)
-        return state.next(shifted(state.model, mean.update, self.coordinator_rate),
-                          control=shifted(control, mean_control.update, share),
-                          selector=chosen.memory, aggregator=mean.memory, control_aggregator=mean_control.memory)
+        model = shifted(state.model, mean.update, self.coordinator_rate)
+        return self.conclude(federation, state, chosen, replies, model, mean,
+                             control=shifted(control, mean_control.update, share),
+                             control_aggregator=mean_control.memory)
 
     def share_of_all(self, federation: Federation, replies: Replies) -> float:
         """|S| / N: how much of the federation answered, in parties or in rows."""

@@ -51,7 +51,7 @@ class MLFedAvgAlone(ThroughHeads):
 
     def round(self, federation: Federation, state: State) -> State:
         """Every chosen party that has not finished trains its network on."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         active = np.setdiff1d(chosen.parties, state.memory["done"])
         replies = federation.ask(active, train_own_network, settings=training_settings(
             self, width=widest_head(federation), balance=self.balance,

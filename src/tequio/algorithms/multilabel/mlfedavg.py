@@ -64,12 +64,12 @@ class MLFedAvg(ThroughHeads):
                                  settings=training_settings(self, **self._settings(federation)),
                                  stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies, weights=aggregation_weights(replies, self.aggregation))
         rule = EarlyStopping(self.stopping, self.minimum_rounds)
         history = rule.remembered(state.memory["history"], replies)
-        return state.next(shifted(state.model, mean.update), selector=chosen.memory, aggregator=mean.memory,
-                          history=history, finished=rule.reason(history))
+        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update), mean,
+                             history=history, finished=rule.reason(history))
 
     def finished(self, state: State) -> str:
         """Whether the parties' validation rows say enough."""

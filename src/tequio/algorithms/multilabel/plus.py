@@ -86,7 +86,7 @@ class MLFedAvgPlus(ThroughHeads):
                                  settings=training_settings(self, **self._settings(federation)),
                                  stages=self.parts.stages)
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         mean = self.aggregate(federation, state, replies, weights=aggregation_weights(replies, self.aggregation))
         core = shifted(state.model, mean.update)
         rule = EarlyStopping(self.stopping, self.minimum_rounds)
@@ -95,9 +95,9 @@ class MLFedAvgPlus(ThroughHeads):
         if ends:
             federation.ask(federation.eligible(), adopt_core, {"model": core},
                            settings={"learner": self.learner, **self._settings(federation)})
-        return state.next(core, selector=chosen.memory, aggregator=mean.memory, history=history,
-                          personal=federation.round if ends else 0,
-                          finished=DONE if ends and not self.personal_rounds else "")
+        return self.conclude(federation, state, chosen, replies, core, mean, history=history,
+                             personal=federation.round if ends else 0,
+                             finished=DONE if ends and not self.personal_rounds else "")
 
     def _personal(self, federation: Federation, state: State) -> State:
         active = np.setdiff1d(federation.eligible(), state.memory["done"])

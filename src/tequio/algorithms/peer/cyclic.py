@@ -38,7 +38,7 @@ class CyclicTransfer(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """Visit the chosen peers one after another."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         model, visited, sent = state.model, 0, 0
         for peer in _ring(federation).route(chosen.parties, federation.rng("links")):
             after = self._visit(federation, int(peer), model)

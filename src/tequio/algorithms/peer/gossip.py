@@ -72,14 +72,14 @@ class Gossip(Algorithm):
         trained = federation.ask(chosen.parties, train_own, settings=training_settings(self),
                                  each={int(party): {"model": state.model} for party in newcomers})
         if not trained:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, trained)
         messages = {reply.party: {"model": reply.payload["model"], "rows": reply.payload["rows"]} for reply in trained}
         heard = relayed(topology.links(trained.parties, federation.rng("links")), messages)
         record_exchange(federation, heard)
         federation.ask(trained.parties, mix_models, each=heard,
                        settings={"weights": self.weights, "aggregator": self.parts.aggregator})
-        return state.next(self._mean(trained), selector=chosen.memory,
-                          joined=np.union1d(state.memory["joined"], trained.parties))
+        return self.conclude(federation, state, chosen, trained, self._mean(trained),
+                             joined=np.union1d(state.memory["joined"], trained.parties))
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each peer's tally of its own model; of the mean of the others where it has none yet."""

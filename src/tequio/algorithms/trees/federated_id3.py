@@ -59,7 +59,7 @@ class FederatedID3(Algorithm):
         """Grow the whole tree, one exchange a level."""
         if state.model:
             return state
-        chosen, learner = self.select(federation, state), needed_learner(self, ID3)
+        chosen, learner = self.select(federation, state, observed=False), needed_learner(self, ID3)
         categories, classes = Categories.of(federation.schema), federation.schema.target.size
         settings = agreed(federation)
 

@@ -70,9 +70,9 @@ class FedRF(Algorithm):
                                  settings={"learner": learner, **agreed(federation)},
                                  check=partial(_forest, federation.schema, draws))
         if not replies:
-            return state.next(selector=chosen.memory)
+            return self.conclude(federation, state, chosen, replies)
         forests = [_forest(federation.schema, draws, payload) for payload in replies.payloads]
-        return state.next(joined(forests, learner.voting).to_payload(), selector=chosen.memory)
+        return self.conclude(federation, state, chosen, replies, joined(forests, learner.voting).to_payload())
 
     def _draws(self, parties: int, forest: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """How many trees are drawn from each party."""

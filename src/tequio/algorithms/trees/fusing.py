@@ -72,7 +72,7 @@ class TreeFusion(Algorithm):
         """The four exchanges. Further rounds change nothing."""
         if state.model:
             return state
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         trees = self._collect(federation, chosen.parties)
         if not trees:
             return state.next(selector=chosen.memory)

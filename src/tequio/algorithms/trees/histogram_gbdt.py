@@ -75,7 +75,7 @@ class HistogramGBDT(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """Tell the parties the last trees, then grow the next ones level by level."""
-        chosen, learner = self.select(federation, state), needed_learner(self, Boosting)
+        chosen, learner = self.select(federation, state, observed=False), needed_learner(self, Boosting)
         seen, bins = state.memory["seen"].copy(), Bins(tuple(state.memory["cuts"]))
         ready = federation.ask(chosen.parties, get_ready, {"cuts": list(bins.cuts)}, settings=agreed(federation),
                                each=news(state.model, chosen.parties, seen)).parties

@@ -49,7 +49,8 @@ class Icdta4fl(TreeFusion):
         budget: most rules that are kept, and most leaves of the global tree; rules of least support and splits that
             tell least are left out first, and what that costs is recorded
         node_entropy: of the classes that rules decide for (argmax) or of the mean of their class shares (mean_proba)
-        rule_weight: every rule alike (count) or by the rows that it is estimated to cover (support)
+        rule_weight: by the rows that a rule is estimated to cover (support), or every rule alike (count, as the source
+            words it; with a limited depth a leaf then mixes rules of very unequal support)
         shrink: a split leaves fewer rules in every child, or at least in any
         depth: most conditions of the global tree: local (as the parties' trees), none (no limit), or a number
     """
@@ -58,7 +59,7 @@ class Icdta4fl(TreeFusion):
     weighting: Weighting = "sum"
     budget: Annotated[int, Ge(1)] = 3000
     node_entropy: NodeEntropy = "argmax"
-    rule_weight: RuleWeight = "count"
+    rule_weight: RuleWeight = "support"
     shrink: Shrink = "every"
     depth: Depth = "local"
 

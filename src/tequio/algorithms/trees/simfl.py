@@ -96,7 +96,7 @@ class SimFL(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """The next party's turn: it gets the sums of the others' gradients and grows the next trees."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         taking_part = chosen.parties[state.memory["places"][chosen.parties] != ABSENT]
         if not len(taking_part):
             return state.next(selector=chosen.memory)

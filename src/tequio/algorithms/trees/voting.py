@@ -86,7 +86,7 @@ class Voting(Algorithm):
         members = [{"party": federation.name(reply.party), "learner": reply.payload["learner"],
                     "model": reply.payload["model"]} for reply in replies]
         model = {**state.model, "members": members, "weights": _weights(replies)}
-        return state.next(model if members else None, selector=chosen.memory)
+        return self.conclude(federation, state, chosen, replies, model if members else None)
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally of the vote on its own rows."""

@@ -62,7 +62,7 @@ class XGBoostBagging(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """All chosen parties boost; their trees are scaled to a mean step and join the model."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         replies = _ask(self, federation, state, chosen.parties)
         weights = replies.values("rows") if self.weights == "size" else np.ones(len(replies))
         grown = [_new_trees(self, federation.schema, reply.payload).scaled(float(share))
@@ -91,7 +91,7 @@ class XGBoostCyclic(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """The next of the chosen parties boosts."""
-        chosen = self.select(federation, state)
+        chosen = self.select(federation, state, observed=False)
         turn = (federation.round - 1) % len(chosen.parties)
         replies = _ask(self, federation, state, chosen.parties[turn:turn + 1])
         grown = [_new_trees(self, federation.schema, reply.payload) for reply in replies]

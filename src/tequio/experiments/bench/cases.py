@@ -16,10 +16,12 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, multilabel, peers
+from tequio.experiments.bench import million, multilabel, peers, robust, trees
+from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
+from tequio.experiments.bench.timing import oort_among_a_million, timing_only
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import task
@@ -85,6 +87,21 @@ def _multilabel(repeats: int, workers: int) -> dict[str, Any]:
             "mark": 0.25, "unit": "x plain loop", "workers": workers}
 
 
+def _trees(repeats: int, workers: int) -> dict[str, Any]:
+    measured = trees.measure()
+    return {**measured, "value": measured["seconds"] if measured["peak_megabytes"] < 2000 else float("inf"),
+            "mark": 60.0, "unit": "s"}
+
+
+def _tree_prediction(repeats: int, workers: int) -> dict[str, Any]:
+    each = trees.microseconds_a_row(repeats)
+    return {"seconds": each * trees.PREDICTED / 1e6, "value": each, "mark": 1.0, "unit": "microseconds a row"}
+
+
+def _robust(repeats: int, workers: int) -> dict[str, Any]:
+    return {**robust.measure(repeats), "mark": 3.0, "unit": "x plain numpy, at worst"}
+
+
 def _noop(repeats: int, workers: int) -> dict[str, Any]:
     population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
     engine.open(population)
@@ -118,5 +135,8 @@ def _python(*arguments: str) -> str:
 CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
        for name, problem in PROBLEMS.items()},
-    "million": _million, "multilabel": _multilabel, "noop": _noop, "import": _import, "help": _help,
+    "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
+    "million": _million, "multilabel": _multilabel,
+    "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "noop": _noop,
+    "import": _import, "help": _help,
 }

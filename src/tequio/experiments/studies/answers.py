@@ -6,18 +6,22 @@ The verdict on a cell follows from the mean of its metric over the seeds that ar
 - `no published number`: the source gives none;
 - `not comparable`: the number comes from other data than the published one (the quick form, or a cell that says so);
 - `reached`: the mean is at least the published value minus the tolerance (for losses, distances and times: at most the
-  published value plus the tolerance);
-- `below`: none of these: ours is worse by more than the tolerance.
+  published value plus the tolerance; for cells of `both_sides`: no further from it than the tolerance);
+- `differs`: a cell of `both_sides` is further from the published value than the tolerance;
+- `below`: none of these: ours is worse by more than the tolerance, or a seed never reached the target.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
+from tequio.experiments.recording import as_json
 from tequio.experiments.studies.comparisons import COMPARISONS
+from tequio.experiments.studies.curves import curve_metric
 from tequio.experiments.studies.description import run_and_baseline
 from tequio.learners.metrics import METRICS
 
@@ -30,12 +34,15 @@ if TYPE_CHECKING:
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
 
-Verdict = Literal["reached", "below", "no published number", "not comparable", "not run"]
+Verdict = Literal["reached", "below", "differs", "no published number", "not comparable", "not run"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none."""
+    """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none.
+
+    `never` counts seeds that did not reach the target of the cell's metric; mean and spread are those of the others.
+    """
 
     cell: str
     published: float | None
@@ -49,6 +56,7 @@ class Row:
     runs: tuple[str, ...]
     note: str
     problem: str
+    never: int = 0
 
 
 def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) -> list[Row]:
@@ -64,11 +72,12 @@ def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Dec
     notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
     return {"study": study.name, "title": study.title, "source": study.source,
             "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": [{**asdict(row), "runs": list(row.runs)} for row in rows],
-            "contests": [asdict(contest) for contest in contests or []], "figures": figures}
+            "rows": as_json([asdict(row) for row in rows]),
+            "contests": as_json([asdict(contest) for contest in contests or []]), "figures": figures}
 
 
-def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bool = True) -> Verdict:
+def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bool = True,
+          both_sides: bool = False) -> Verdict:
     """The verdict on a mean over seeds, as this module defines it."""
     if value is None:
         return "not run"
@@ -78,13 +87,19 @@ def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bo
         return "not comparable"
     shortfall = line.published - value if higher_is_better(metric) else value - line.published
     # A mean of exactly the border counts as reached, although 0.99 - 0.005 is not 0.985 in binary.
-    return "reached" if shortfall <= line.tolerance + 1e-12 else "below"
+    if (abs(shortfall) if both_sides else shortfall) <= line.tolerance + 1e-12:
+        return "reached"
+    return "differs" if both_sides else "below"
 
 
 def higher_is_better(metric: str) -> bool:
     """Whether more of a study's metric is better: of `test.accuracy` it is, of `seconds` and `train.loss` it is not."""
     if metric in COMPARISONS:
         return COMPARISONS[metric].higher_is_better
+    curve = curve_metric(metric)
+    if curve is not None:
+        own = curve.reading.higher_is_better
+        return higher_is_better(curve.metric) if own is None else own
     return any(METRICS[part].higher_is_better for part in metric.split(".") if part in METRICS)
 
 
@@ -100,11 +115,13 @@ def _row(plan: Plan, cell: Cell, values: Mapping[int, float], store: Store, prob
     whole = [result for one in planned if (result := store.finished(one)) is not None]
     first = [result.summary["seconds"] for one, result in zip(planned, whole, strict=True) if one.run == cell.run]
     reasons = [problems[one.hash] for runs in plan.of_cell(cell) for one in runs if one.hash in problems]
-    mean = fmean(values.values()) if values else None
-    return Row(cell.name, cell.published, mean, _sd(values), len(values),
-               judge(cell, cell.metric, mean, comparable=cell.comparable and not plan.quick), cell.metric,
+    reaching = {seed: value for seed, value in values.items() if isfinite(value)}
+    mean = fmean(reaching.values()) if reaching else None
+    verdict = judge(cell, cell.metric, mean if len(reaching) == len(values) else inf, both_sides=cell.both_sides,
+                    comparable=cell.comparable and not plan.quick)
+    return Row(cell.name, cell.published, mean, _sd(reaching), len(values), verdict, cell.metric,
                cell.tolerance, fmean(first) if first else None, tuple(str(result.folder) for result in whole),
-               cell.note, reasons[0] if reasons else "")
+               cell.note, reasons[0] if reasons else "", len(values) - len(reaching))
 
 
 def _mean_row(plan: Plan, mean: Mean, values: Mapping[str, Mapping[int, float]]) -> Row:
@@ -118,13 +135,17 @@ def _mean_row(plan: Plan, mean: Mean, values: Mapping[str, Mapping[int, float]])
 
 
 def _sd(values: Mapping[int, float]) -> float | None:
-    return stdev(values.values()) if len(values) > 1 else None
+    """The standard deviation of a sample; none of a single seed, nor where a seed never got there."""
+    return stdev(values.values()) if len(values) > 1 and all(map(isfinite, values.values())) else None
 
 
 def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
     if cell.metric in COMPARISONS:
         return COMPARISONS[cell.metric].measure(*results)
+    curve = curve_metric(cell.metric)
+    if curve is not None:
+        return curve.of(results[0])
     return metric_of(results[0], cell.run, cell.metric)
 
 

@@ -27,8 +27,9 @@ class Cell(Table):
     """One number of a table: which run answers it by which metric, and what was published.
 
     `against` names a second run for metrics that compare two. `tolerance` is how much worse than the published value
-    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. A cell that is not
-    `comparable` shows the published value without being judged by it.
+    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. `both_sides` makes a
+    value that is better by more than that count as missed too: for quantities that follow from a model rather than from
+    learning well. A cell that is not `comparable` shows the published value without being judged by it.
     """
 
     name: Text
@@ -37,6 +38,7 @@ class Cell(Table):
     against: str = ""
     published: float | None = None
     tolerance: Annotated[float, Ge(0)] = 0.0
+    both_sides: bool = False
     comparable: bool = True
     note: str = ""
 
@@ -60,9 +62,10 @@ class Quick(Table):
 
 
 class Figure(Table):
-    """A picture: centroids of some runs of the first seed, or the critical differences of the study's contests."""
+    """A picture: centroids, or what happened over rounds and time, of some finished runs of the first seed; or the
+    critical differences of the study's contests."""
 
-    kind: Literal["centroids", "critical_differences"]
+    kind: Literal["centroids", "timelines", "critical_differences"]
     runs: list[str] = Field(default_factory=list)
 
 

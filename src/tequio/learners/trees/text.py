@@ -46,9 +46,14 @@ def rules_json(rules: Sequence[PlainRule]) -> str:
     return f"[\n{lines}\n]" if rules else "[]"
 
 
+def count_text(support: float) -> str:
+    """A count of rows; one that was estimated is rounded and says so."""
+    return f"{support:.0f}" if float(support).is_integer() else f"~{support:.0f}" if support >= 1 else "<1"
+
+
 def rows_text(support: float) -> str:
-    """How many rows, in words; weights are rounded."""
-    return f"{support:.6g} row" if support == 1 else f"{support:.6g} rows"
+    """How many rows, in words."""
+    return f"{count_text(support)} row{'' if support == 1 else 's'}"
 
 
 def share_text(share: float) -> str:

@@ -1,0 +1,1 @@
+"""What hostile parties do: to their rows, to their updates, and together."""

@@ -1,0 +1,1 @@
+"""Selectors, one file each."""

@@ -1,0 +1,1 @@
+"""Routers: which of a party's models answers a row, its own or the global one."""

@@ -1,0 +1,96 @@
+"""Attacks through a whole run: the config table, honest evaluation, attack success, refused updates by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tequio
+from tequio.errors import ConfigError, PartyError
+
+DATA = {"name": "digits", "partition": {"name": "iid", "parties": 8}}
+
+
+def run(tmp_path: Any, **keys: Any) -> Any:
+    return tequio.run(data=DATA, learner="logistic", engine={"workers": 1}, evaluation={"every": 3},
+                      output={"folder": str(tmp_path)}, **{"rounds": 3, **keys})
+
+
+def test_the_mean_attack_ruins_a_mean_and_not_a_median(tmp_path: Any) -> None:
+    attack = {"name": "mean", "fraction": 0.25}
+    ruined = run(tmp_path, attack=attack).summary["metrics"]["test.accuracy"]
+    held = run(tmp_path, attack=attack, aggregator="median").summary["metrics"]["test.accuracy"]
+    clean = run(tmp_path).summary["metrics"]["test.accuracy"]
+    assert ruined < 0.5 < held <= clean + 0.05
+
+
+def test_only_honest_parties_are_reported_on(tmp_path: Any) -> None:
+    names = run(tmp_path, attack={"name": "sign-flip", "parties": ["2", "5"]}).parties["party"]
+    assert [str(name) for name in names] == ["0", "1", "3", "4", "6", "7"]
+
+
+def test_the_success_of_a_backdoor_is_reported(tmp_path: Any) -> None:
+    metrics = run(tmp_path, attack={"name": "backdoor", "parties": ["1"]}, rounds=6).summary["metrics"]
+    assert metrics["attack.success"] > 0.9
+    assert metrics["attack.success_on_all"] >= metrics["attack.success"]
+    assert "attack.success" not in run(tmp_path, attack={"name": "mean", "parties": ["1"]}).summary["metrics"]
+
+
+def test_an_attack_that_has_not_begun_changes_nothing(tmp_path: Any) -> None:
+    attack = {"name": "gaussian", "first_round": 4, "parties": ["0"]}
+    one, other = run(tmp_path, attack=attack), run(tmp_path)
+    assert one.summary["model_sha256"] == other.summary["model_sha256"]
+    assert one.summary["config_hash"] != other.summary["config_hash"]
+
+
+def test_two_workers_see_the_same_attack(tmp_path: Any) -> None:
+    keys: Any = {"attack": {"name": "label-flip", "parties": ["0", "3"]}}
+    assert run(tmp_path, **keys).summary["model_sha256"] == \
+        run(tmp_path, **keys, **{"engine.workers": 2}).summary["model_sha256"]
+
+
+@pytest.mark.parametrize(("attack", "complaint"), [
+    ({"parties": ["1"]}, "does not say which attack"), ({"name": "mean", "fracton": 0.2}, "no parameter 'fracton'"),
+    ({"name": "men"}, "did you mean 'mean'"), ({"name": "mean", "fraction": 1.5}, "fraction"),
+])
+def test_a_wrong_table_is_refused_before_work_starts(tmp_path: Any, attack: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        run(tmp_path, attack=attack)
+
+
+@pytest.mark.parametrize("deviation", [1e308, 1e30])
+def test_infinite_and_huge_updates_are_refused_by_name_and_the_round_goes_on(tmp_path: Any, deviation: float) -> None:
+    rules = {"on_failure": "continue", "largest_update": 10.0}
+    attack = {"name": "gaussian", "deviation": deviation, "parties": ["6"]}
+    with np.errstate(over="ignore"):
+        result = run(tmp_path, attack=attack, rules=rules)
+    assert result.summary["metrics"]["test.accuracy"] > 0.5
+    events = (result.folder / "events.jsonl").read_text()
+    assert events.count('"event": "failure"') == 3
+    assert '"party": "6"' in events
+
+
+def test_without_leave_to_go_on_the_run_stops_and_names_the_party(tmp_path: Any) -> None:
+    with pytest.raises(PartyError, match=r"party '6'.*largest allowed"):
+        run(tmp_path, attack={"name": "gaussian", "deviation": 1e9, "parties": ["6"]}, rules={"largest_update": 10.0})
+
+
+def test_fltrust_trains_on_rows_that_no_party_has(tmp_path: Any) -> None:
+    from tequio.experiments.config import complete
+    from tequio.experiments.scenario import make_scenario
+
+    scenario = make_scenario(complete({"data": DATA, "aggregator": {"name": "fltrust", "root_rows": 60}}))
+    assert scenario.root is not None
+    assert scenario.test is not None
+    root, dealt = set(scenario.root.ids.tolist()), set(scenario.population.dataset.ids.tolist())
+    assert len(root) == 60
+    assert not root & dealt
+    assert not root & set(scenario.test.ids.tolist())
+    attack = {"name": "mean", "fraction": 0.4}
+    held, ruined = (run(tmp_path, attack=attack, rounds=6, aggregator=name).summary["metrics"]["test.accuracy"]
+                    for name in ("fltrust", "mean"))
+    assert held > 0.5 > ruined
+    with pytest.raises(ConfigError, match="no rows for the parties"):
+        run(tmp_path, aggregator={"name": "fltrust", "root_rows": 5000})

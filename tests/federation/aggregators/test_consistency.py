@@ -1,0 +1,191 @@
+"""Consistency weighting: the quasi-Newton product against explicit BFGS, scores by hand, the mean at X = 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tequio.components import build
+from tequio.federation import payload as payloads
+from tequio.federation.aggregation import Mean, Updates
+from tequio.federation.aggregators.consistency import has_clusters, inverted_softmax, splitting_point
+from tequio.federation.aggregators.trajectory import hessian_product
+
+
+def pairs(count: int, size: int = 30, seed: int = 0) -> tuple[Any, Any]:
+    """Steps and changes of gradient on a random quadratic."""
+    draw = np.random.default_rng(seed)
+    root = draw.standard_normal((size, size))
+    steps = draw.standard_normal((count, size))
+    return steps, steps @ (root @ root.T / size + np.eye(size))
+
+
+def explicit_bfgs(steps: Any, changes: Any) -> Any:
+    matrix = (changes[-1] @ steps[-1]) / (steps[-1] @ steps[-1]) * np.eye(steps.shape[1])
+    for s, y in zip(steps, changes, strict=True):
+        moved = matrix @ s
+        matrix = matrix - np.outer(moved, moved) / (s @ moved) + np.outer(y, y) / (y @ s)
+    return matrix
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_the_product_is_that_of_explicit_bfgs(count: int) -> None:
+    steps, changes = pairs(count)
+    vector = np.random.default_rng(9).standard_normal(30)
+    np.testing.assert_allclose(hessian_product(steps, changes, vector), explicit_bfgs(steps, changes) @ vector,
+                               rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_secant_equation_holds_for_either_sign_of_curvature(sign: float) -> None:
+    steps, changes = pairs(6)
+    product = hessian_product(steps, sign * changes, steps[-1])
+    assert np.linalg.norm(product - sign * changes[-1]) <= 1e-8 * np.linalg.norm(changes[-1])
+
+
+def test_changes_proportional_to_steps_make_a_multiple_of_the_vector() -> None:
+    steps, _ = pairs(4)
+    vector = np.arange(30.0)
+    np.testing.assert_allclose(hessian_product(steps, 2.5 * steps, vector), 2.5 * vector, rtol=1e-8)
+
+
+def test_directions_that_were_never_gone_are_only_scaled() -> None:
+    steps, changes = np.zeros((2, 30)), np.zeros((2, 30))
+    steps[:, :10], changes[:, :10] = (values[:, :10] for values in pairs(2))
+    scale = changes[-1] @ steps[-1] / (steps[-1] @ steps[-1])
+    np.testing.assert_allclose(hessian_product(steps, changes, np.eye(30)[20]), scale * np.eye(30)[20], atol=1e-12)
+
+
+def test_repeated_pairs_are_no_problem() -> None:
+    steps, changes = (np.repeat(values, 2, axis=0) for values in pairs(1))
+    product = hessian_product(steps, changes, steps[0])
+    np.testing.assert_allclose(product, changes[0], rtol=1e-6)
+
+
+def updates(matrix: Any, weights: Any = None, parties: Any = None) -> Updates:
+    count = len(matrix)
+    return Updates(np.arange(count) if parties is None else np.asarray(parties),
+                   [{"w": row.astype(np.float32)} for row in matrix], np.ones(count) if weights is None else weights)
+
+
+def play(rounds: list[Any], weights: Any = None, **parameters: Any) -> list[Any]:
+    aggregator, memory, results = build("aggregator", "consistency", parameters), {}, []
+    for matrix in rounds:
+        combined = aggregator.combine(updates(matrix, weights), memory)
+        memory = payloads.decode(payloads.encode(combined.memory))
+        results.append(combined)
+    return results
+
+
+def some_rounds(count: int = 5, parties: int = 5, seed: int = 3) -> list[Any]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal((parties, 12)) * 0.3 + 1 / (1 + number) for number in range(count)]
+
+
+def test_the_first_two_rounds_weigh_all_alike() -> None:
+    for combined in play(some_rounds())[:2]:
+        assert combined.notes["trust"] == [0.2] * 5
+        assert "discrepancy" not in combined.notes
+    assert play(some_rounds())[2].notes["trust"] != [0.2] * 5
+
+
+def test_discrepancies_and_weights_by_hand() -> None:
+    rounds = [np.float32(matrix).astype(float) for matrix in some_rounds(4)]
+    played = play(rounds)
+    aggregates = [combined.update["w"].astype(float) for combined in played]
+    means = [matrix.mean(axis=0) for matrix in rounds]
+    steps = np.array([aggregates[0], aggregates[1]])
+    changes = np.array([means[1] - means[0], means[2] - means[1]])
+    bend = explicit_bfgs(steps, changes) @ aggregates[2]
+    gaps = np.linalg.norm(rounds[2] + bend - rounds[3], axis=1)
+    np.testing.assert_allclose(played[3].notes["discrepancy"], gaps, rtol=1e-5)
+    weights = np.exp(-gaps) / np.exp(-gaps).sum()
+    np.testing.assert_allclose(played[3].notes["trust"], weights, rtol=1e-5)
+    np.testing.assert_allclose(aggregates[3], weights @ rounds[3], rtol=1e-5)
+    shares = [np.array(combined.notes["discrepancy"]) for combined in played[2:]]
+    windowed = np.mean([gap / gap.sum() for gap in shares], axis=0)
+    np.testing.assert_allclose(played[3].notes["score"], windowed, rtol=1e-9)
+
+
+def test_a_blend_of_one_is_the_mean_bit_for_bit() -> None:
+    weights = np.array([3.0, 7.0, 1.0, 13.0, 5.0])
+    for matrix, combined in zip(some_rounds(), play(some_rounds(), weights, blend=1.0), strict=True):
+        expected = Mean().combine(updates(matrix, weights), {}).update
+        assert combined.update["w"].tobytes() == expected["w"].tobytes()
+
+
+@pytest.mark.parametrize("score", ["raw", "normalised", "windowed", "relative"])
+def test_a_party_that_turns_around_loses_its_weight(score: str) -> None:
+    rounds = some_rounds(6)
+    for matrix in rounds[2:]:
+        matrix[1] *= -8
+    trust = play(rounds, score=score)[-1].notes["trust"]
+    assert trust[1] == min(trust)
+    assert sum(trust) == pytest.approx(1)
+    if score == "raw":
+        assert trust[1] < 0.005
+
+
+def test_permuting_the_parties_permutes_the_trust() -> None:
+    rounds, order = some_rounds(), np.array([4, 2, 0, 1, 3])
+    straight, memory, aggregator = play(rounds)[-1], {}, build("aggregator", "consistency")
+    for matrix in rounds:
+        combined = aggregator.combine(updates(matrix[order], parties=order), memory)
+        memory = combined.memory
+    np.testing.assert_allclose(np.array(straight.notes["trust"])[order], combined.notes["trust"], rtol=1e-6)
+
+
+def test_a_party_that_was_absent_gets_the_median_discrepancy() -> None:
+    rounds, aggregator = some_rounds(4), build("aggregator", "consistency")
+    memory: Any = {}
+    for number, matrix in enumerate(rounds):
+        who = np.array([0, 1, 3, 4]) if number == 2 else np.arange(5)
+        combined = aggregator.combine(updates(matrix[who], parties=who), memory)
+        memory = combined.memory
+    gaps = combined.notes["discrepancy"]
+    assert gaps[2] == pytest.approx(np.median([gaps[place] for place in (0, 1, 3, 4)]))
+
+
+def test_the_history_is_bounded() -> None:
+    memory = play(some_rounds(9), history=3)[-1].memory["trajectory"]
+    assert memory["steps"].shape == memory["changes"].shape == (3, 12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12))
+def test_trust_is_positive_for_the_best_sums_to_one_and_falls(scores: list[float]) -> None:
+    trust = inverted_softmax(np.array(scores))
+    assert trust.sum() == pytest.approx(1)
+    assert (np.diff(trust[np.argsort(scores, kind="stable")]) <= 1e-15).all()
+    assert trust[int(np.argmin(scores))] > 0
+
+
+def test_fldetector_leaves_out_the_party_that_keeps_departing_and_nobody_else() -> None:
+    draw, aggregator, memory = np.random.default_rng(1), build("aggregator", "fldetector", {"window": 3}), {}
+    for number in range(8):
+        matrix = 1.0 + 0.01 * draw.standard_normal((7, 12))
+        matrix[4] = 3 * draw.standard_normal(12)
+        combined = aggregator.combine(updates(matrix), memory)
+        memory = payloads.decode(payloads.encode(combined.memory))
+        assert combined.notes["removed"] == ([4] if number >= 4 else [])
+    np.testing.assert_allclose(combined.update["w"], np.delete(np.float32(matrix), 4, axis=0).mean(axis=0), rtol=1e-6)
+
+
+def test_fldetector_is_the_mean_among_equals() -> None:
+    draw, aggregator, memory = np.random.default_rng(2), build("aggregator", "fldetector", {"window": 5}), {}
+    for _ in range(9):
+        given = updates(1.0 + 0.1 * draw.standard_normal((30, 12)), np.arange(1.0, 31.0))
+        combined = aggregator.combine(given, memory)
+        memory = combined.memory
+        np.testing.assert_array_equal(combined.update["w"], Mean().combine(given, {}).update["w"])
+
+
+def test_two_means_and_the_gap_statistic() -> None:
+    assert splitting_point(np.array([0.1, 5.0, 0.2, 4.0])) == 4.0
+    assert has_clusters(np.array([0.1, 0.11, 0.12, 0.1, 0.9, 0.91]))
+    assert not has_clusters(np.linspace(0.1, 0.2, 10))
+    assert not has_clusters(np.full(5, 0.2))

@@ -1,0 +1,152 @@
+"""The virtual clock: hand-worked exchanges, deadlines, drop-outs, energy and cost, and what cannot be waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from phones import BYTES, MODEL, phones, send
+
+from tequio.errors import ConfigError, QuorumError
+from tequio.federation import payload as payloads
+from tequio.federation.federation import Rules
+from tequio.learners.learner import LocalTraining
+
+LENIENT = Rules(quorum=0.0)
+
+
+def test_the_payload_is_what_the_hand_worked_numbers_say() -> None:
+    assert payloads.size(MODEL) == BYTES
+
+
+def test_a_round_by_hand() -> None:
+    # 1,000 bytes at 500, 1,000 and 250 a second: the multicast takes 4 s. 10 rows at 10, 1 and 5 a second: 1, 10, 2 s.
+    # Uploads in the chosen order 2, 0, 1: ready at 2, done at 6; then until 8; then until 10 + 1 = 11. Altogether 15.
+    federation = phones([500, 1000, 250], [10, 1, 5])
+    replies = federation.ask([2, 0, 1], send, MODEL)
+    clock = federation.clock
+    assert replies.parties.tolist() == [0, 1, 2]
+    assert clock.now == 15.0
+    assert dict(zip(clock.last.parties.tolist(), clock.last.ends.tolist(), strict=True)) == {2: 10.0, 0: 12.0, 1: 15.0}
+    assert (clock.totals.chosen, clock.totals.updates) == (3, 3)
+    # listening 3 x 4 s at 0.8 W, training 13 s at 2 W, sending 4 + 2 + 1 s at 1.2 W
+    assert clock.totals.joules == pytest.approx(0.8 * 12 + 2 * 13 + 1.2 * 7)
+
+
+def test_uploads_by_number_or_all_at_once() -> None:
+    # By number: 0 ready at 1, done at 3; 1 ready at 10, done at 11; 2 until 15; plus 4 for the multicast.
+    by_number = phones([500, 1000, 250], [10, 1, 5], upload_order="party")
+    by_number.ask([2, 0, 1], send, MODEL)
+    assert by_number.clock.now == 19.0
+    # All at once: 1 + 2, 10 + 1, 2 + 4.
+    at_once = phones([500, 1000, 250], [10, 1, 5], uploads="parallel")
+    at_once.ask([2, 0, 1], send, MODEL)
+    assert at_once.clock.now == 15.0
+
+
+def test_epochs_and_steps_take_time() -> None:
+    federation = phones([1000.0], [10.0])
+    federation.ask([0], send, MODEL, settings={"local": LocalTraining(epochs=5)})
+    assert federation.clock.now == 1 + 5 + 1
+    federation.ask([0], send, MODEL, settings={"local": LocalTraining(steps=3, batch=4)})
+    assert federation.clock.now == pytest.approx(7 + 1 + 1.2 + 1)
+
+
+def test_a_deadline_leaves_out_the_late_and_weights_are_those_of_the_rest() -> None:
+    federation = phones([500, 1000, 250], [10, 1, 5], deadline=12.0, price=0.5, rules=LENIENT)
+    replies = federation.ask([2, 0, 1], send, MODEL)
+    assert (replies.parties.tolist(), replies.late, federation.clock.now) == ([0, 2], (1,), 12.0)
+    assert (federation.clock.totals.late, federation.clock.totals.updates) == (1, 2)
+    # Party 1 heard the model for 4 s and trained for 8 of its 10; its upload never began.
+    assert federation.clock.totals.joules == pytest.approx(0.8 * 12 + 2 * (1 + 2 + 8) + 1.2 * 6)
+    assert federation.clock.totals.cost == pytest.approx(0.5 * 5 * BYTES / 1e6)
+
+
+def test_a_party_that_cannot_be_in_time_does_no_work() -> None:
+    federation = phones([1000, 1000], [10, 0.1], deadline=10.0, rules=LENIENT)
+    assert federation.ask([0, 1], send, MODEL).late == (1,)
+    assert federation.traffic.messages == 2  # one order and one answer
+
+
+def test_an_exchange_closes_when_enough_have_answered() -> None:
+    # Ends at 10, 12 and 15 as above; two of three are enough.
+    federation = phones([500, 1000, 250], [10, 1, 5], wait_for=0.6, rules=LENIENT)
+    assert federation.ask([2, 0, 1], send, MODEL).late == (1,)
+    assert federation.clock.now == 12.0
+
+
+def test_half_of_the_parties_vanish_in_the_middle() -> None:
+    federation = phones([1000.0] * 40, [10.0] * 40, rules=Rules(dropout=0.5, quorum=0.2), uploads="parallel")
+    replies = federation.ask(np.arange(40), send, MODEL)
+    assert 10 <= len(replies.dropped) <= 30
+    assert len(replies) + len(replies.dropped) == 40
+    assert federation.clock.totals.lost == len(replies.dropped)
+    assert federation.clock.now == 3.0
+    with_deadline = phones([1000.0] * 40, [10.0] * 40, rules=Rules(dropout=0.5, quorum=0.2), deadline=60.0,
+                           uploads="parallel")
+    with_deadline.ask(np.arange(40), send, MODEL)
+    assert with_deadline.clock.now == 60.0  # nobody knows that the missing will not come
+
+
+def test_a_deadline_that_nobody_can_meet_says_so() -> None:
+    federation = phones([1000, 500], [10, 10], deadline=2.5)
+    with pytest.raises(QuorumError, match=r"2 were too late \(it closed after 2.5 s, the fastest needs .* s\)") as told:
+        federation.ask([0, 1], send, MODEL)
+    assert "raise devices.deadline" in told.value.remedy
+    lenient = phones([1000, 500], [10, 10], deadline=2.5, rules=LENIENT)
+    assert len(lenient.ask([0, 1], send, MODEL)) == 0
+    assert lenient.clock.now == 2.5
+
+
+def test_no_throughput_needs_a_deadline() -> None:
+    with pytest.raises(ConfigError, match=r"1 of 2 parties would never finish.*set devices.deadline"):
+        phones([1000, 0], [10, 10]).ask([0, 1], send, MODEL)
+    federation = phones([1000, 0], [10, 10], deadline=30.0, rules=LENIENT)
+    assert federation.ask([0, 1], send, MODEL).late == (1,)
+    assert federation.clock.now == 30.0
+    # The multicast goes at the pace of the slowest link that works.
+    assert federation.clock.last.ends.tolist() == [3.0, np.inf]
+
+
+def test_nobody_asked_takes_no_time() -> None:
+    federation = phones([1000], [10], deadline=30.0)
+    assert len(federation.ask([], send, MODEL)) == 0
+    assert federation.clock.now == 0.0
+
+
+def test_time_passes_until_somebody_can_be_reached() -> None:
+    federation = phones([1000, 1000], [10, 10], schedule=lambda parties, seconds: (parties == 1) & (seconds >= 200))
+    assert federation.reachable().tolist() == [1]
+    assert (federation.clock.now, federation.clock.totals.waited) == (240.0, 240.0)
+    never = phones([1000], [10], schedule=lambda parties, seconds: np.zeros(len(parties), dtype=bool))
+    with pytest.raises(QuorumError, match="none of 1 eligible parties can be reached, nor was any in the 14 virtual"):
+        never.reachable()
+
+
+def test_who_goes_offline_while_training_has_dropped_out() -> None:
+    schedule = lambda parties, seconds: (parties != 0) | (seconds < 1.5)  # noqa: E731
+    federation = phones([1000, 1000], [10, 10], schedule=schedule, rules=LENIENT)
+    replies = federation.ask([0, 1], send, MODEL)
+    assert (replies.parties.tolist(), replies.dropped) == ([1], (0,))
+
+
+def test_the_clock_survives_a_checkpoint() -> None:
+    federation = phones([500, 1000, 250], [10, 1, 5], deadline=12.0, rules=LENIENT)
+    federation.ask([2, 0, 1], send, MODEL)
+    saved = payloads.decode(payloads.encode(federation.clock.to_plain()))
+    fresh = phones([500, 1000, 250], [10, 1, 5], deadline=12.0, rules=LENIENT)
+    fresh.clock.restore(saved)
+    for one in (federation, fresh):
+        one.round = 2
+        one.ask([0, 1], send, MODEL)
+    assert fresh.clock.metrics() == federation.clock.metrics()
+    assert fresh.clock.counts.tolist() == [2, 0, 1]
+
+
+def test_requests_and_evaluations_take_no_time() -> None:
+    federation = phones([1000], [10], rules=Rules(dropout=1.0, quorum=0.0))
+    assert len(federation.off_the_clock().ask([0], send, MODEL)) == 1
+    assert federation.clock.now == 0.0
+    assert len(replace(federation, rules=Rules()).ask([0], send, MODEL)) == 1
+    assert federation.clock.now == 3.0
