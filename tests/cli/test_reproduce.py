@@ -88,21 +88,21 @@ def test_a_table_is_completed_in_pieces_and_equals_one_made_at_once(tequio):
 
 def test_stored_shows_and_runs_nothing(tequio, monkeypatch):
     tequio("flowers", "--workers", "1", "--seeds", "1")
-    monkeypatch.setattr(running, "run_config", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr(running, "run_with_baselines", lambda *_, **__: pytest.fail("something was run"))
     code, out, _ = tequio("flowers", "--stored", "--json")
     assert (code, [row["seeds"] for row in json.loads(out)["rows"]]) == (0, [1, 1, 1])
 
 
 def test_ctrl_c_keeps_and_shows_what_is_finished(tequio, monkeypatch):
-    made, run_config = [], running.run_config
+    made, run = [], running.run_with_baselines
 
     def interrupted(config, **options):
         if made:
             raise KeyboardInterrupt
         made.append(config)
-        return run_config(config, **options)
+        return run(config, **options)
 
-    monkeypatch.setattr(running, "run_config", interrupted)
+    monkeypatch.setattr(running, "run_with_baselines", interrupted)
     code, out, err = tequio("flowers", "--workers", "1", "--json")
     assert code == 130
     assert [row["seeds"] for row in json.loads(out)["rows"]] == [1, 1, 0]

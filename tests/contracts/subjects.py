@@ -29,6 +29,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("learner", "mlp"): {"hidden": [5]},
     ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
+    ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
 }
 
 
@@ -63,10 +64,22 @@ def categories(rows: int = 120, seed: int = 0) -> Dataset:
     return Dataset.of(schema, np.digitize(numbers.features, [-0.5, 0.5]), numbers.target)
 
 
+def labelled(rows: int = 120, seed: int = 0) -> Dataset:
+    """The same columns with five labels."""
+    numbers = table(rows, seed=seed)
+    draw = np.random.default_rng(seed + 1)
+    labels = numbers.features @ draw.standard_normal((4, 5)) + 0.3 * draw.standard_normal((rows, 5)) > 0
+    return Dataset.of(Schema.of_numbers("abcd", Target("multilabel", tuple("vwxyz"))), numbers.features,
+                      labels.astype(np.int8), groups=np.arange(rows) % 6)
+
+
 def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) -> Population:
     data = dataset or table()
     rows = np.array_split(np.arange(len(data)), parties)
-    return Population(data, Partition.of(rows), Split(validation=0.1, test=0.2), seed=seed)
+    labels = None
+    if data.schema.target.kind == "multilabel":
+        labels = tuple(np.sort(np.arange(party, party + 1 + party % 3) % 5) for party in range(parties))
+    return Population(data, Partition.of(rows, labels=labels), Split(validation=0.1, test=0.2), seed=seed)
 
 
 def clock(people: Population, seed: int = 0) -> Clock:

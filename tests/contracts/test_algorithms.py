@@ -14,23 +14,26 @@ from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
 from tequio.errors import ConfigError
+from tequio.experiments.measuring import pooled
 from tequio.federation import payload as payloads
 from tequio.federation.algorithm import Parts, State
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
-from tequio.learners.metrics import merge, summarise
+from tequio.learners.metrics import summarise
 
-from .subjects import EXAMPLES, categories, clock, every, population
+from .subjects import EXAMPLES, categories, clock, every, labelled, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
             "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
-            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart"}
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
+            "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
+ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")
 every_federated = pytest.mark.parametrize(
@@ -47,7 +50,8 @@ def make(name):
 
 
 def people(name, parties=6):
-    return population(1 if name in ONE_PARTY_ONLY else parties, categories() if name in ON_CATEGORIES else None)
+    data = categories() if name in ON_CATEGORIES else labelled() if name in ON_LABELS else None
+    return population(1 if name in ONE_PARTY_ONLY else parties, data)
 
 
 class Play:
@@ -93,7 +97,7 @@ def two_workers():
     pools = {}
 
     def serving(name):
-        kind = name in ON_CATEGORIES
+        kind = (name in ON_CATEGORIES, name in ON_LABELS)
         if kind not in pools:
             pools[kind] = WorkerPool(2)
             pools[kind].open(people(name))
@@ -153,7 +157,7 @@ def test_parties_and_coordinator_can_score_it(name):
         if tally:
             assert all(np.isfinite(value) or value != value for value in summarise(target, tally).values())
     if by_party:
-        assert merge(list(by_party.values()))["rows"] == sum(tally["rows"] for tally in by_party.values())
+        assert pooled(play.federation, by_party)["rows"] == sum(tally["rows"] for tally in by_party.values())
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ DATA = {
     "sgd_regressor": lambda: table(40, target="number"),
     "usecase_cnn": lambda: images(12, (1, 28, 28)), "mcmahan_cnn": lambda: images(12, (1, 28, 28)),
     "mnist_cnn": lambda: images(12, (1, 28, 28)), "simple_cnn": lambda: images(12, (3, 32, 32)),
+    "digit_five_cnn": lambda: images(12, (3, 16, 16)),
     "complex_cnn": lambda: images(12, (3, 32, 32)), "cifar_cnn": lambda: images(12, (3, 32, 32)),
     "pfl_cnn": lambda: images(12, (3, 32, 32)), "text_classifier": lambda: tokens(30),
 }

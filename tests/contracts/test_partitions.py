@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .subjects import every, make, table
+from .subjects import every, labelled, make, table
 
 REPEATS_ROWS = {"columns", "sampled"}  # say so in their docstrings
+ON_LABELS = {"label_sets", "iterative"}
 every_partition = every("partition")
 
 
 def deal(name, seed=0):
-    return make("partition", name).deal(table(), np.random.default_rng(seed))
+    return make("partition", name).deal(data(name), np.random.default_rng(seed))
+
+
+def data(name):
+    return labelled() if name in ON_LABELS else table()
 
 
 @every_partition
@@ -33,7 +38,7 @@ def test_rows_exist_and_are_held_once(name):
 
 @every_partition
 def test_every_party_has_rows_and_a_view(name):
-    dataset, partition = table(), deal(name)
+    dataset, partition = data(name), deal(name)
     partition.check(1)
     for party in range(len(partition)):
         view = partition.view(dataset, party)
@@ -51,7 +56,7 @@ def test_exactly_the_right_parties_hold_the_target(name):
 
 @every_partition
 def test_the_data_is_not_changed(name):
-    dataset = table()
+    dataset = data(name)
     before = dataset.features.copy(), dataset.target.copy()
     make("partition", name).deal(dataset, np.random.default_rng(1))
     np.testing.assert_array_equal(dataset.features, before[0])

@@ -212,6 +212,7 @@ def test_spread_of_one_and_of_none() -> None:
 
 def test_direction_of_metrics() -> None:
     worse_when_high = [name for name in METRICS if not higher_is_better(name)]
-    assert worse_when_high == ["loss", "hamming_loss", "rmse", "mae", "inertia"]
+    assert worse_when_high == ["loss", "hamming_loss", "ranking_loss", "coverage", "one_error", "rmse", "mae",
+                               "inertia"]
     with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
         higher_is_better("acuracy")

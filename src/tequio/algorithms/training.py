@@ -165,6 +165,9 @@ def training_settings(algorithm: Algorithm, **extra: Any) -> dict[str, Any]:
 
 def fresh_state(algorithm: Algorithm, federation: Federation, **memory: Any) -> State:
     """A fresh model of the learner, and what the algorithm remembers from the start."""
+    if federation.population.partition.labels is not None:
+        raise ConfigError("the parties know different labels, and this algorithm trains one model for all of them",
+                          remedy="set algorithm.name = 'mlfedavg', or deal rows by another partition")
     return State(algorithm.learner.initial(federation.schema, federation.rng("initial model")), memory)
 
 

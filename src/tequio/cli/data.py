@@ -143,6 +143,9 @@ def _contents(loaded: Any) -> dict[str, Any]:
         found["columns"] = [{"name": feature.name, "domain": feature.domain} for feature in schema.features]
     if schema.target.kind in ("classes", "multilabel"):
         found["class_counts"] = _class_counts(dataset)
+        if schema.target.kind == "multilabel":
+            cardinality = sum(found["class_counts"].values()) / len(dataset)
+            found |= {"cardinality": cardinality, "density": cardinality / schema.target.size}
     elif schema.target.kind == "number":
         found["target_range"] = [float(dataset.target.min()), float(dataset.target.max())]
         found["target_deciles"] = list(strata(dataset).names)
@@ -193,6 +196,8 @@ def _show_description(described: dict[str, Any]) -> None:
     if "columns" in described:
         _print_table("column", "values", rows=[[column["name"], ", ".join(column["domain"] or ["number"])]
                                                for column in described["columns"]])
+    if "cardinality" in described:
+        typer.echo("  {cardinality:.4g} labels a row (cardinality), density {density:.4g}".format(**described))
     if "class_counts" in described:
         counts = described["class_counts"]
         _print_table("class", "rows", "share", rows=[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from tequio.experiments.studies.contests import Decided
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
 
@@ -96,30 +97,43 @@ def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_js
     from rich.console import Console
 
     from tequio.experiments.studies.answers import answer, document
-    from tequio.views.studies import disagreements, study_table
+    from tequio.experiments.studies.contests import decide
+    from tequio.views.studies import contests_table, disagreements, study_table
 
-    rows = answer(plan, store, problems)
-    whole = document(plan, rows, [str(path) for path in _figures(plan, store)])
+    rows, contests = answer(plan, store, problems), decide(plan, store)
+    whole = document(plan, rows, [str(path) for path in _figures(plan, store, contests, out)], contests)
     if as_json:
         return typer.echo(json.dumps(whole))
     console = Console()
     console.print()
-    console.print(study_table(f"{whole['title']} ({whole['source']})", rows))
+    title = f"{whole['title']} ({whole['source']})"
+    if rows:
+        console.print(study_table(title, rows))
+    if contests:
+        console.print(contests_table("" if rows else title, contests))
     for heading, lines in (("Disagrees", disagreements(rows)), ("Notes", whole["notes"]), ("Drawn", whole["figures"])):
         for line in lines:
             console.print(f"{heading}: {line}", highlight=False, markup=False, soft_wrap=heading == "Drawn")
     return None
 
 
-def _figures(plan: Plan, store: Store) -> list[Path]:
-    """Draw the study's figure where its runs of the first seed are finished."""
+def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> list[Path]:
+    """Draw the study's figure where its runs of the first seed, or its contests, are finished."""
     from tequio.experiments.studies.comparisons import centroids_of
     from tequio.views.centroids import save_centroids
+    from tequio.views.critical_difference import save_critical_differences
     from tequio.views.timelines import save_timelines
 
     figure = plan.study.figure
     if figure is None:
         return []
+    if figure.kind == "critical_differences":
+        rankings = {contest.name: contest.ranking for contest in contests if contest.ranking}
+        path = out / plan.study.name / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
+        if rankings:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_critical_differences(rankings, path, title=plan.study.title)
+        return [path] if rankings else []
     drawn: dict[str, Any] = {run: store.finished(plan.runs[run][0]) for run in figure.runs}
     if None in drawn.values():
         return []

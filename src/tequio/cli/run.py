@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from rich.console import Console
+
     from tequio.experiments.recording import Listener
     from tequio.experiments.results import Result
     from tequio.experiments.sweep import SweepResult
@@ -126,11 +128,26 @@ def _show_run(result: Result) -> None:
     console, summary = Console(), result.summary
     console.print()
     console.print(result_table(result))
+    if len(result.labels):
+        _show_labels(result, console)
     console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
     if "clock.seconds" in result.metrics.columns:
         console.print(f"times     {_saved_times(result)}", highlight=False, soft_wrap=True)
+
+
+def _show_labels(result: Result, console: Console) -> None:
+    from tequio.views.labels import HEATMAP, label_table, party_table, save_label_heatmap
+
+    for table in (party_table(result), label_table(result)):
+        console.print(table)
+        console.print()
+    try:
+        save_label_heatmap(result, result.folder / HEATMAP)
+        console.print(f"heat map  {result.folder / HEATMAP}", highlight=False, soft_wrap=True)
+    except MissingExtra as cause:
+        console.print(f"heat map  none: {cause}", highlight=False, soft_wrap=True)
 
 
 def _saved_plot(result: Result) -> str:

@@ -33,7 +33,8 @@ class Dataset:
 
     `features` is (rows, *schema.shape): float numbers, category codes, or a SciPy CSR matrix. `target` holds class
     codes, a 0/1 label matrix or numbers. `ids` identify rows across parties; `groups` says whose row it is (natural
-    partitions). Reading a property gathers the rows; `take` only composes index arrays.
+    partitions). Reading a property gathers the rows; `take` only composes index arrays. `labels` are the columns of a
+    multi-label target that this view knows, where it does not know all.
     """
 
     schema: Schema
@@ -41,6 +42,7 @@ class Dataset:
     rows: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
     columns: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
     name: str = "data"
+    labels: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, schema: Schema, features: Any, target: ArrayLike | None = None, *, ids: ArrayLike | None = None,
@@ -65,7 +67,8 @@ class Dataset:
         """The rows' target; an error where this view does not hold it."""
         if self.source.target is None or self.schema.target.kind == "none":
             raise DataError(f"'{self.name}' holds no target here", remedy="ask the party that holds the labels")
-        return self._gather(self.source.target)
+        target = self._gather(self.source.target)
+        return target if self.labels is None else target[:, self.labels]
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -96,7 +99,7 @@ class Dataset:
             rows = rows.astype(np.int64)  # an empty list comes as floats
         # Not `replace`, which is several times slower: every chosen party takes views in every round.
         mine = rows if self.rows is None else self.rows[rows]
-        return Dataset(self.schema, self.source, mine, self.columns, self.name)
+        return Dataset(self.schema, self.source, mine, self.columns, self.name, self.labels)
 
     def select(self, columns: Sequence[int], *, with_target: bool = True) -> Dataset:
         """A view of some columns, with or without the target."""
@@ -106,6 +109,15 @@ class Dataset:
             raise DataError(f"'{self.name}' has rows of shape {self.schema.shape}; only flat tables split by column",
                             remedy="set data.flatten = true")
         return replace(self, schema=schema, columns=chosen if self.columns is None else self.columns[chosen])
+
+    def select_labels(self, labels: Sequence[int]) -> Dataset:
+        """A view that knows only some labels of a multi-label target."""
+        if self.schema.target.kind != "multilabel":
+            raise DataError(f"'{self.name}' has a target of kind '{self.schema.target.kind}', which has no labels to "
+                            "choose from", remedy="choose multi-label data, or another partition")
+        chosen = np.asarray(labels, dtype=np.int64)
+        schema = replace(self.schema, target=self.schema.target.select([int(label) for label in chosen]))
+        return replace(self, schema=schema, labels=chosen if self.labels is None else self.labels[chosen])
 
     def read(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
         """Gather features in an order straight into `out`, without an intermediate copy."""

@@ -23,7 +23,8 @@ class Partition:
     """Party i holds rows[offsets[i]:offsets[i+1]]; optionally only some columns, and the target or not.
 
     `names` may be left out for simulated parties, which are then called by their number. `categories` says of
-    which group (domain, band, school kind) a party is, where a partition knows it.
+    which group (domain, band, school kind) a party is, where a partition knows it. `labels` are the labels of a
+    multi-label target that each party knows, where they do not all know all.
     """
 
     rows: NDArray[np.integer[Any]]
@@ -32,6 +33,7 @@ class Partition:
     columns: tuple[NDArray[np.int64], ...] | None = None
     holds_target: tuple[bool, ...] | None = None
     categories: tuple[str, ...] | None = None
+    labels: tuple[NDArray[np.int64], ...] | None = None
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[Any]], **extra: Any) -> Partition:
@@ -59,6 +61,8 @@ class Partition:
     def view(self, dataset: Dataset, party: int) -> Dataset:
         """One party's part of the dataset."""
         mine = dataset.take(self.party_rows(party))
+        if self.labels is not None:
+            mine = mine.select_labels(list(self.labels[party]))
         holds_target = self.holds_target is None or self.holds_target[party]
         if self.columns is not None:
             return mine.select(list(self.columns[party]), with_target=holds_target)

@@ -44,6 +44,10 @@ class Target:
         """How many outputs a model needs."""
         return max(len(self.names), 1)
 
+    def select(self, labels: Sequence[int]) -> Target:
+        """The same target with some of its labels only."""
+        return Target(self.kind, tuple(self.names[label] for label in labels), self.name)
+
 
 @dataclass(frozen=True)
 class Schema:

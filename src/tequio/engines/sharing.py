@@ -44,7 +44,8 @@ def write_population(population: Population, folder: Path) -> None:
         "seed": population.seed, "overrides": [[party, dict(own)] for party, own in population.overrides.items()],
         "names": _listed(partition.names), "holds_target": _listed(partition.holds_target),
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
-        "row_view": dataset.rows, "column_view": dataset.columns,
+        "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
+        "labels": _listed(partition.labels),
     }
     (folder / "blueprint").write_bytes(payloads.encode(blueprint))
     for name, values in _arrays_of(dataset, partition).items():
@@ -58,9 +59,11 @@ def open_population(folder: Path) -> Population:
     kind, names, name = plan["target"]
     schema = Schema(features, Target(kind, tuple(names), name), tuple(plan["shape"]))
     source = Source(_open_features(folder, plan), *(_opened(folder, part) for part in ("target", "ids", "groups")))
-    dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"])
+    dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"],
+                      plan["label_view"])
     partition = Partition(_required(folder, "rows"), _required(folder, "offsets"), _tupled(plan["names"]),
-                          _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]))
+                          _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]),
+                          _tupled(plan["labels"]))
     return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
                       dict(plan["overrides"]))
 

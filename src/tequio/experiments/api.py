@@ -95,7 +95,7 @@ def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen
         place = main.folder / BASELINES / baseline
         with explained(place):
             place.mkdir(parents=True, exist_ok=True)
-        _run_unless_finished(baseline_config(config, baseline), dataset, listen, place)
+        _run_unless_finished(baseline_config(config, baseline, main.summary["rounds"]), dataset, listen, place)
     return main
 
 

@@ -11,6 +11,9 @@ from tequio.learners.trees.learner import TreeLearner
 if TYPE_CHECKING:
     from tequio.experiments.tables import Config
 
+MULTILABEL = "mlfedavg"
+"""What the names of algorithms begin with whose parties know different labels."""
+
 _CHANGES: dict[str, dict[str, Any]] = {
     "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}, "adoption": {}},
     "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
@@ -18,9 +21,14 @@ _CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def baseline_config(config: Config, baseline: str) -> Config:
-    """The config of a baseline: what the baseline has no use for falls back to its default."""
+def baseline_config(config: Config, baseline: str, rounds: int = 0) -> Config:
+    """The config of a baseline: what the baseline has no use for falls back to its default.
+
+    `rounds` is how many the run itself had; where parties know different labels, a party alone is as patient.
+    """
     given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
+    if baseline == "alone" and config.algorithm["name"].startswith(MULTILABEL):
+        given["algorithm"] = {"name": f"{MULTILABEL}-alone", "patience": rounds}
     if baseline == "centralised":
         given["data"] = given["data"] | {"partition": {"name": "pooled"}}
         # A learner that is trained on without gradients (k-means) may depend on how its algorithm starts it; one party

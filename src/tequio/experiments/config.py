@@ -15,7 +15,7 @@ from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Override
+from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -43,7 +43,8 @@ _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
-                               "data.validation": 0.0, "contribution": {}, "attack": {},
+                               "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
+                               "contribution": {}, "attack": {},
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
                                "rules.replays": Rules().replays}

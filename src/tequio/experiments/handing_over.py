@@ -41,7 +41,7 @@ def hand_over(config: Config, algorithm: Algorithm, federation: Federation, stat
         for row in measured.parties.rows:
             row["adopted"] = said.get(str(row["party"]))
         measured.parties.columns.append("adopted")
-    return Measured(metrics, measured.parties, asking.traffic)
+    return replace(measured, metrics=metrics, traffic=asking.traffic)
 
 
 def _newcomers(federation: Federation, algorithm: Algorithm, state: State) -> dict[str, float]:
@@ -52,5 +52,4 @@ def _newcomers(federation: Federation, algorithm: Algorithm, state: State) -> di
 
 
 def _summary(federation: Federation, prefix: str, tallies: Mapping[int, Tally]) -> dict[str, float]:
-    target = federation.schema.target
-    return named(prefix, differences(target, tallies, party_table(federation, target, tallies))) if tallies else {}
+    return named(prefix, differences(federation, tallies, party_table(federation, tallies))) if tallies else {}

@@ -13,6 +13,7 @@ from tequio.experiments.fairness import by_group, jain_index
 from tequio.experiments.table import Table
 from tequio.federation.federation import Traffic
 from tequio.federation.rng import stream
+from tequio.learners.label_metrics import at_labels, label_scores
 from tequio.learners.metrics import higher_is_better, merge, spread, summarise
 
 if TYPE_CHECKING:
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """Named metrics of one evaluation, one row a party, and what it cost to ask."""
+    """Named metrics of one evaluation, one row a party, one a party and label, and what it cost to ask."""
 
     metrics: Metrics
     parties: Table
     traffic: Traffic
+    labels: Table
 
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
@@ -45,21 +47,32 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
     metrics: Metrics = {}
     table = Table()
     target = federation.schema.target
+    by_label: dict[str, dict[int, Tally]] = {}
     if "coordinator" in how.at:
         metrics |= _at_coordinator(scenario, asking, state)
         metrics |= attack_success(scenario, asking, state)
         metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
+        by_label = _common_rows(scenario, asking, state)
+        for name, tallies in by_label.items():
+            metrics |= named(name, differences(asking, tallies, party_table(asking, tallies))) if tallies else {}
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
         if split.validation:
             tallies = scenario.algorithm.evaluate(asking, state, "validation", asked)
-            metrics |= named("validation", summarise(target, merge(tallies.values()))) if tallies else {}
+            metrics |= named("validation", summarise(target, pooled(asking, tallies))) if tallies else {}
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
-            table = party_table(asking, target, tallies)
+            table = party_table(asking, tallies)
             metrics |= _between_parties(asking, tallies, table) if tallies else {}
-    return Measured(metrics, table, asking.traffic)
+            by_label["parties"] = tallies
+    return Measured(metrics, table, asking.traffic, label_table(asking, by_label))
+
+
+def _common_rows(scenario: Scenario, federation: Federation, state: State) -> dict[str, dict[int, Tally]]:
+    """The tallies of parties with models of their own on the coordinator's test rows, by the name to report."""
+    rows = scenario.test
+    return scenario.algorithm.score_at_parties(federation, state, rows) if rows is not None and len(rows) else {}
 
 
 def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> Metrics:
@@ -74,7 +87,7 @@ def _at_coordinator(scenario: Scenario, federation: Federation, state: State) ->
 
 def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
     """How the parties differ, and their categories where there are such."""
-    found = differences(federation.schema.target, tallies, table)
+    found = differences(federation, tallies, table)
     metric = next(name.rpartition(".")[0] for name in found)
     if higher_is_better(metric):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
@@ -108,12 +121,44 @@ def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:
     return eligible[np.sort(chosen)]
 
 
-def party_table(federation: Federation, target: Target, tallies: Mapping[int, Tally]) -> Table:
+def party_table(federation: Federation, tallies: Mapping[int, Tally]) -> Table:
     """Each party's name, rows and metrics."""
     table = Table()
     for party, tally in tallies.items():
-        table.add({"party": federation.name(party), "rows": int(tally["rows"]), **summarise(target, tally)})
+        table.add({"party": federation.name(party), "rows": int(tally["rows"]),
+                   **summarise(target_of(federation, party), tally)})
     return table
+
+
+def label_table(federation: Federation, tallies_of: Mapping[str, Mapping[int, Tally]]) -> Table:
+    """Of a multi-label target: how well each party does each label it knows, on every set of rows."""
+    found: dict[tuple[int, str], dict[str, float]] = {}
+    for name, tallies in tallies_of.items():
+        for party, tally in tallies.items():
+            if "label_rows" in tally:
+                for score, each in label_scores(tally).items():
+                    for label, value in zip(target_of(federation, party).names, each, strict=True):
+                        found.setdefault((party, label), {})[f"{name}.{score}"] = float(value)
+    table = Table()
+    for (party, label), values in found.items():
+        table.add({"party": federation.name(party), "label": label, **values})
+    return table
+
+
+def target_of(federation: Federation, party: int) -> Target:
+    """What a party predicts: the whole target, or the labels that it knows."""
+    labels = federation.population.partition.labels
+    target = federation.schema.target
+    return target if labels is None else target.select([int(label) for label in labels[party]])
+
+
+def pooled(federation: Federation, tallies: Mapping[int, Tally]) -> Tally:
+    """The tally of all parties' rows together, over all labels where parties know different ones."""
+    labels = federation.population.partition.labels
+    if labels is None:
+        return merge(tallies.values())
+    size = federation.schema.target.size
+    return merge(at_labels(tally, labels[party], size) for party, tally in tallies.items())
 
 
 def main_metric(names: Iterable[str]) -> str:
@@ -127,13 +172,18 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
     return {f"{prefix}.{name}": value for name, value in metrics.items()}
 
 
-def differences(target: Target, tallies: Mapping[int, Tally], table: Table) -> Metrics:
-    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it."""
-    pooled = summarise(target, merge(tallies.values()))
+def differences(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it.
+
+    Of labels there is no one metric that stands for the rest: the others come with their mean over parties.
+    """
+    target = federation.schema.target
+    whole = summarise(target, pooled(federation, tallies))
+    main = dict.fromkeys([main_metric(whole), *(name for name in ("f1_macro", "loss") if name in whole)])
     found: Metrics = {}
-    for metric in dict.fromkeys([main_metric(pooled), *(name for name in ("f1_macro", "loss") if name in pooled)]):
+    for metric in [*main, *(name for name in whole if target.kind == "multilabel" and name not in main)]:
         values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
-        del values["count"]
-        found |= named(metric, {"pooled": pooled[metric], **values})
+        kept = ("mean", "sd", "min", "max", "worst_decile") if metric in main else ("mean",)
+        found |= named(metric, {"pooled": whole[metric], **{name: values[name] for name in kept}})
     return found

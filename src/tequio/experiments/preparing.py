@@ -49,13 +49,14 @@ def _together(population: Population, kept: Kept, steps: Sequence[Preparation],
 
 
 def _apart(population: Population, steps: Sequence[Preparation]) -> Population:
-    parts = [prepare(steps, [population.view(party).train],
-                     [population.partition.view(population.dataset, party)])[0] for party in range(len(population))]
+    dealt = replace(population.partition, labels=None)
+    parts = [prepare(steps, [population.view(party).train], [dealt.view(population.dataset, party)])[0]
+             for party in range(len(population))]
     if any(part.schema != parts[0].schema for part in parts):
         raise DataError("parties that prepare their rows apart end up with different columns",
                         remedy="set data.prepare_scope = 'federated'")
     places = np.split(np.arange(sum(map(len, parts))), np.cumsum([len(part) for part in parts])[:-1])
-    dealt = Partition.of(places, names=population.partition.names, categories=population.partition.categories)
+    dealt = Partition.of(places, names=dealt.names, categories=dealt.categories, labels=population.partition.labels)
     return _with(population, _stacked(parts), dealt)
 
 

@@ -57,6 +57,12 @@ class Result:
         return read_csv(self.folder / store.PARTIES)
 
     @cached_property
+    def labels(self) -> Table:
+        """Of a multi-label target one row a party and label, of the last evaluation; else empty."""
+        path = self.folder / store.LABELS
+        return read_csv(path) if path.is_file() else Table()
+
+    @cached_property
     def participation(self) -> Table:
         """One row a party that was chosen at least once: how often, and the sum of its contributions if scored."""
         return read_csv(self.folder / store.PARTICIPATION)

@@ -107,6 +107,8 @@ class Run:
             self._recorder.event("start", facts)
             for warning in self._scenario.warnings:
                 self._recorder.event("warning", {"message": warning})
+            if self._scenario.facts:
+                self._recorder.event("data", dict(self._scenario.facts))
             started = time.perf_counter()
             state = self._scenario.algorithm.start(self._federation)
             self._situation.seconds = time.perf_counter() - started
@@ -120,6 +122,7 @@ class Run:
         # The rules are asked again, because rounds and stop rules may have been changed since.
         self._situation.progress = self._rules.judge(self._situation.progress, checkpoint.round,
                                                      self._recorder.metrics.rows[-1], self._situation.seconds)
+        self._let_algorithm_end(checkpoint.state)
         self._recorder.event("resume", {**facts, "round": checkpoint.round})
         return checkpoint.state
 
@@ -149,8 +152,16 @@ class Run:
             self._situation.clock = self._federation.clock.to_plain()
         progress = self._rules.judge(self._situation.progress, self._federation.round, row, self._situation.seconds)
         self._situation.progress = progress
-        if progress.reason and self._federation.round % self._config.evaluation.every:
+        self._let_algorithm_end(state)
+        if self._situation.progress.reason and self._federation.round % self._config.evaluation.every:
             row |= self._measure(state)
+
+    def _let_algorithm_end(self, state: State) -> None:
+        """An algorithm may know that it has come to its end; a stop rule that has spoken keeps its word."""
+        progress = self._situation.progress
+        ended = self._scenario.algorithm.finished(state)
+        if ended and progress.reason in ("", "rounds"):
+            self._situation.progress = replace(progress, reason=ended)
 
     def _measure(self, state: State) -> dict[str, float]:
         self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
@@ -175,6 +186,8 @@ class Run:
         model = algorithm.result(state)
         final = hand_over(self._config, algorithm, self._federation, state, self._measured)
         store.write_whole(self._folder / store.PARTIES, final.parties.to_csv().encode())
+        if len(final.labels):
+            store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
         summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
         summary["metrics"] |= final.metrics

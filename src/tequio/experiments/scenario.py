@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tequio.attacks.hostility import Hostility, Schedule
 from tequio.data.catalogue.entry import Loaded
+from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import GIVEN_DATA, build_named
@@ -24,10 +25,13 @@ from tequio.federation.population import Population
 from tequio.federation.rng import stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tequio.data.catalogue.entry import Facts
     from tequio.data.dataset import Dataset
+    from tequio.data.partition import Partition
     from tequio.experiments.tables import Config
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.exchange import Engine
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen.
+    """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
     that it trains on itself, if any. `hostility` is who attacks and how.
@@ -52,6 +56,7 @@ class Scenario:
     warnings: tuple[str, ...] = ()
     root: Dataset | None = None
     hostility: Hostility | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
@@ -62,6 +67,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
+    train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
@@ -69,7 +75,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     hostility = make_hostility(config, population)
     return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
                     build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
-                    warnings, root, hostility)
+                    warnings, root, hostility, facts)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -127,6 +133,22 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
+
+
+def _with_noise(config: Config, train: Dataset,
+                partition: Partition) -> tuple[Dataset, Partition, dict[str, Any]]:
+    """Put each party's noise on its rows, and note which parties know which labels and how noisy they are."""
+    facts: dict[str, Any] = {}
+    if partition.labels is not None:
+        names = train.schema.target.names
+        facts["labels"] = {partition.name(party): [names[label] for label in own]
+                           for party, own in enumerate(partition.labels)}
+    how = FeatureNoise(**config.data.feature_noise.model_dump())
+    if how.largest:
+        train, partition, deviations = with_noise(train, partition, how,
+                                                  lambda party: stream(config.seed, "noise", party=party))
+        facts["noise"] = {partition.name(party): float(sigma) for party, sigma in enumerate(deviations)}
+    return train, partition, facts
 
 
 def _kept_back(config: Config, train: Dataset) -> tuple[Dataset, Dataset | None]:

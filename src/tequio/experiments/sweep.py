@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError
+from tequio.experiments.cells import cell_workers, run_cells
 from tequio.experiments.config import complete, config_hash, with_key
 from tequio.experiments.recording import ignore
 from tequio.experiments.results import Result, is_finished
@@ -59,18 +60,31 @@ class SweepResult:
 
 def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None = None,
               listen: Listener = ignore) -> SweepResult:
-    """Run every cell that is not finished yet; the table always comes from the stored runs."""
+    """Run every cell that is not finished yet; the table always comes from the stored runs.
+
+    With several workers each process does whole cells, and what happens inside a cell is not heard here.
+    """
     cells = sweep_cells(given, source=source)
     first = cells[0].config
     folder = Path(first.output.folder) / f"{safe_name(first.name)}-sweep"
-    results = []
-    for number, cell in enumerate(cells, start=1):
-        place = folder / f"{cell.label}-{config_hash(cell.config)[:8]}"
-        listen("cell", {"number": number, "cells": len(cells), "label": cell.label, "finished": is_finished(place)})
-        if not is_finished(place):
-            place.mkdir(parents=True, exist_ok=True)
-            run_config(cell.config, dataset=dataset, listen=listen, folder=place)
-        results.append(Result(place))
+    places = [folder / f"{cell.label}-{config_hash(cell.config)[:8]}" for cell in cells]
+    missing = [number for number, place in enumerate(places) if not is_finished(place)]
+    workers = cell_workers(first, len(missing))
+
+    def begin(number: int) -> None:
+        listen("cell", {"number": number + 1, "cells": len(cells), "label": cells[number].label,
+                        "finished": number not in missing})
+        places[number].mkdir(parents=True, exist_ok=True)
+
+    if workers > 1:
+        run_cells([(cells[number].config, places[number]) for number in missing], workers, dataset,
+                  lambda position: begin(missing[position]))
+    else:
+        for number, cell in enumerate(cells):
+            begin(number)
+            if number in missing:
+                run_config(cell.config, dataset=dataset, listen=listen, folder=places[number])
+    results = [Result(place) for place in places]
     table = summary_table(cells, results)
     write_whole(folder / TABLE, table.to_csv().encode())
     return SweepResult(folder, table, results)

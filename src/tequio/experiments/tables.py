@@ -41,6 +41,20 @@ class Split(Table):
     stratify: bool = True
 
 
+class Noise(Table):
+    """Gaussian noise on the parties' features: a simulation of unlike instruments, not a protection.
+
+    Parameters:
+        largest: each party draws its standard deviation between 0 and this (0: no noise)
+        sign: signed noise, or its absolute value, which shifts the features too
+        entries: noise on all entries, which makes sparse data dense, or on stored entries only
+    """
+
+    largest: Annotated[float, Ge(0)] = 0.0
+    sign: Literal["signed", "absolute"] = "signed"
+    entries: Literal["all", "stored"] = "all"
+
+
 class Data(BaseModel):
     """What to learn from and how it is dealt. Further keys are parameters of the dataset.
 
@@ -51,6 +65,7 @@ class Data(BaseModel):
         one_class: whether a party that holds rows of one class only is an error or allowed
         prepare: steps that the rows go through, by name or as tables with a name and parameters
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
+        feature_noise: noise that each party's features carry; the coordinator's test rows stay clean
         partition: how the rows are dealt to parties
     """
 
@@ -62,6 +77,7 @@ class Data(BaseModel):
     one_class: Literal["error", "allow"] = "error"
     prepare: list[Any] = Field(default_factory=list)
     prepare_scope: Literal["federated", "local"] = "federated"
+    feature_noise: Noise = Field(default_factory=Noise)
     partition: Component = Field(default_factory=dict)
     split: Split = Field(default_factory=Split)
 

@@ -90,6 +90,14 @@ class Algorithm(ABC):
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
         return self.learner.evaluate(state.model, rows) if state.model else None
 
+    def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
+        """Where parties have models of their own: each one's tally on the coordinator's rows, by the name to report."""
+        return {}
+
+    def finished(self, state: State) -> str:
+        """Why the algorithm itself has come to its end; empty while it goes on."""
+        return ""
+
     @property
     def learner(self) -> Learner:
         """The learner, which update-vector algorithms cannot do without; for trees, one that fits them."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.learners.batched_layers import Outcomes, backward, layers_of, losses_of_rows, make_prediction
-from tequio.learners.batched_models import collect, load_constants, load_models, pulls_of, room_for
+from tequio.learners.batched_models import collect, label_weights_of, load_constants, load_models, pulls_of, room_for
 from tequio.learners.batched_rows import plan_rows, read_targets, row_reader, weights_of_rows
 from tequio.learners.batched_steps import Descent, forget, make_step
 from tequio.learners.batches import batch_rows, check_finite, check_trainable, diverged, steps_of_epochs
@@ -107,7 +107,7 @@ def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: Lo
     forget(layers, how)
     descent = Descent(how, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, how, slots),
                       load_constants(stack, layers, jobs))
-    itinerary = plan_rows(jobs, how, steps[0], slots, batch)
+    itinerary = plan_rows(jobs, how, steps[0], slots, batch, label_weights_of(jobs, stack.widths[-1], slots))
     losses = np.zeros((slots, steps[0], batch), np.float32)
     done = 0
     for end in sorted(set(steps)):
@@ -131,7 +131,9 @@ def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, de
     predict, take_step = make_prediction(kind, layers), make_step(layers, descent)
     read = row_reader(itinerary, layers[0].inputs.straight)
     for block in _blocks(steps, max(BLOCK_NUMBERS // (active * outputs * batch), 1)):
-        outcomes = Outcomes.of(kind, torch.from_numpy(read_targets(itinerary, kind, block, active)), outputs)
+        label_weights = None if itinerary.label_weights is None else itinerary.label_weights[:active]
+        targets = torch.from_numpy(read_targets(itinerary, kind, block, active))
+        outcomes = Outcomes.of(kind, targets, outputs, label_weights)
         weights = weights_of_rows(itinerary, block, active)
         for step, views, weight in zip(block, outcomes.steps(), weights, strict=True):
             read(step)

@@ -8,6 +8,7 @@ is several times faster than over a short last one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from tequio.learners.batched_memory import Matrices, even, memory, shaped
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tequio.learners.losses import LossKind
     from tequio.learners.stacks import Activation, DenseStack
 
-    Predict = Callable[[Tensor, Tensor, Tensor], None]
+    Predict = Callable[[Tensor, Tensor, Tensor, Tensor | None], None]
 
 
 @dataclass(frozen=True)
@@ -101,17 +102,21 @@ class Outcomes:
     """Outputs and targets of a block of steps, as (steps, parties, outputs, rows) and as filled-up memory a step.
 
     For a softmax outputs are log-probabilities, and targets one for the right class, nought for the others; `codes`
-    (steps, parties, 1, rows) then name the right class.
+    (steps, parties, 1, rows) then name the right class. `flat_weights`, where there are any, weigh each label's loss.
     """
 
     outputs: Tensor
     flat_outputs: Tensor
     flat_targets: Tensor
     codes: Tensor | None
+    flat_weights: Tensor | None = None
 
     @classmethod
-    def of(cls, kind: LossKind, targets: Tensor, outputs: int) -> Outcomes:
-        """Room for outputs, beside targets that are (steps, parties, rows) codes or (steps, parties, rows, outputs)."""
+    def of(cls, kind: LossKind, targets: Tensor, outputs: int, label_weights: Tensor | None = None) -> Outcomes:
+        """Room for outputs, beside targets that are (steps, parties, rows) codes or (steps, parties, rows, outputs).
+
+        `label_weights` are (parties, 2, outputs): for labels that are absent, and for labels that apply.
+        """
         steps, parties, batch = targets.shape[:3]
         numbers = parties * outputs * batch
         given, wanted = (shaped(memory(name, steps * even(numbers)), (steps, even(numbers)))
@@ -119,11 +124,18 @@ class Outcomes:
         placed = wanted.zero_()[:, :numbers].view(steps, parties, outputs, batch)
         codes = targets[:, :, None] if kind == "softmax" else None
         placed.copy_(targets.transpose(2, 3)) if codes is None else placed.scatter_(2, codes, 1.0)
-        return cls(given[:, :numbers].view_as(placed), given, wanted, codes)
+        room = given[:, :numbers].view_as(placed)
+        if label_weights is None:
+            return cls(room, given, wanted, codes)
+        weights = shaped(memory("label weights", steps * even(numbers)), (steps, even(numbers))).zero_()
+        absent, applies = label_weights[:, 0, :, None], label_weights[:, 1, :, None]
+        weights[:, :numbers].view_as(placed).copy_(absent + placed * (applies - absent))
+        return cls(room, given, wanted, codes, weights)
 
-    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Views of one step each: its outputs, and its filled-up outputs and targets."""
-        return zip(self.outputs, self.flat_outputs, self.flat_targets, strict=True)
+    def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """Views of one step each: its outputs, its filled-up outputs and targets, and what weighs its labels."""
+        weights = repeat(None, len(self.outputs)) if self.flat_weights is None else self.flat_weights
+        return zip(self.outputs, self.flat_outputs, self.flat_targets, weights, strict=True)
 
 
 def make_prediction(kind: LossKind, layers: list[Layer]) -> Predict:
@@ -135,7 +147,7 @@ def make_prediction(kind: LossKind, layers: list[Layer]) -> Predict:
     bias, weight, inputs, scores = last.bias.turned, last.weight.turned, last.inputs.turned, last.outputs.turned
     deltas = last.deltas.flat
 
-    def predict(outputs: Tensor, flat_outputs: Tensor, flat_targets: Tensor) -> None:
+    def predict(outputs: Tensor, flat_outputs: Tensor, flat_targets: Tensor, flat_weights: Tensor | None) -> None:
         for layer in hidden:
             _feed(layer)
         if kind == "softmax":
@@ -146,6 +158,8 @@ def make_prediction(kind: LossKind, layers: list[Layer]) -> Predict:
             torch.baddbmm(bias, weight, inputs, out=outputs)
             torch.sigmoid(flat_outputs, out=deltas) if kind == "sigmoid" else deltas.copy_(flat_outputs)
         deltas.sub_(flat_targets)
+        if flat_weights is not None:
+            deltas.mul_(flat_weights)
 
     return predict
 
@@ -160,6 +174,7 @@ def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
         return torch.gather(outcomes.outputs, 2, outcomes.codes).squeeze(2).neg_()
     if kind == "sigmoid":
         every = (functional.softplus(outputs) - outputs * targets) / shape[2]
+        every = every if outcomes.flat_weights is None else every * outcomes.flat_weights
     else:
         every = (outputs - targets).square_() / shape[2]
     return every[:, :shape[1:].numel()].view(shape).sum(2)

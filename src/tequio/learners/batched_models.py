@@ -42,6 +42,20 @@ def pulls_of(jobs: Sequence[Job], how: LocalTraining, slots: int) -> Tensor | No
     return torch.tensor(pulls + [0.0] * (slots - len(jobs)))[:, None, None] if any(pulls) else None
 
 
+def label_weights_of(jobs: Sequence[Job], outputs: int, slots: int) -> Tensor | None:
+    """Weights of each party's labels, (slots, 2, outputs), or None where no job has any."""
+    import torch
+
+    given = [job.correction.label_weights if job.correction else None for job in jobs]
+    if all(own is None for own in given):
+        return None
+    weights = torch.ones(slots, 2, outputs)
+    for slot, own in enumerate(given):
+        if own is not None:
+            weights[slot] = torch.from_numpy(np.asarray(own, np.float32))
+    return weights
+
+
 def load_constants(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) -> bool:
     """Lay out offset - pull * anchor of each job for the optimizer; false where no job has any."""
     corrections = [job.correction for job in jobs]

@@ -26,16 +26,18 @@ class Itinerary:
     """Row numbers of every step: `rows` is (steps, parties, batch), of which the first `counts` (steps, parties) count.
 
     `whole` is the dataset that all row numbers refer to, or None where the parties do not share their source and the
-    numbers refer to each party's own `datasets`.
+    numbers refer to each party's own `datasets`. `label_weights` (parties, 2, labels) weigh the labels' losses.
     """
 
     rows: NDArray[np.int64]
     counts: NDArray[np.int64]
     datasets: Sequence[Dataset]
     whole: Dataset | None
+    label_weights: Tensor | None = None
 
 
-def plan_rows(jobs: Sequence[Job], how: LocalTraining, steps: int, slots: int, batch: int) -> Itinerary:
+def plan_rows(jobs: Sequence[Job], how: LocalTraining, steps: int, slots: int, batch: int,
+              label_weights: Tensor | None = None) -> Itinerary:
     """Draw all row orders. A short batch is filled up with a row of its own, which later counts for nothing."""
     rows, counts = np.zeros((steps, slots, batch), np.int64), np.full((steps, slots), batch)
     whole = _shared_source([job.data for job in jobs])
@@ -49,7 +51,7 @@ def plan_rows(jobs: Sequence[Job], how: LocalTraining, steps: int, slots: int, b
                 counts[at + batches - 1, slot] -= short
             rows[at:at + batches, slot] = drawn.reshape(batches, batch)
             at += batches
-    return Itinerary(rows, counts, [job.data for job in jobs], whole)
+    return Itinerary(rows, counts, [job.data for job in jobs], whole, label_weights)
 
 
 def _shared_source(datasets: Sequence[Dataset]) -> Dataset | None:
@@ -77,12 +79,13 @@ def row_reader(itinerary: Itinerary, room: Tensor) -> Callable[[int], None]:
 
 def read_targets(itinerary: Itinerary, kind: LossKind, steps: range, active: int) -> NDArray[Any]:
     """Targets of some steps: (steps, parties, batch) codes, or (steps, parties, batch, outputs)."""
-    numbers = itinerary.rows[steps.start:steps.stop, :active]
-    if itinerary.whole is not None:
+    numbers, datasets = itinerary.rows[steps.start:steps.stop, :active], itinerary.datasets
+    if itinerary.whole is not None and all(data.labels is datasets[0].labels for data in datasets):
         targets = target_array(kind, itinerary.whole.target[numbers.reshape(-1)])
         return targets.reshape(*numbers.shape, *targets.shape[1:])
+    wholes = datasets if itinerary.whole is None else [replace(data, rows=None) for data in datasets]
     each = [target_array(kind, data.take(numbers[:, slot].reshape(-1)).target)
-            for slot, data in enumerate(itinerary.datasets[:active])]
+            for slot, data in enumerate(wholes[:active])]
     each += each[:1] * (active - len(each))
     stacked = np.stack(each).reshape(active, len(steps), numbers.shape[2], *each[0].shape[1:])
     return np.ascontiguousarray(stacked.swapaxes(0, 1))

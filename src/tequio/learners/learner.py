@@ -64,12 +64,15 @@ class Correction:
 
     Without an anchor the pull is towards the model that training starts from. It is added after clipping. Parameters
     that are named `frozen` stay as they are.
+    `label_weights` (2, labels) multiply the binary cross-entropy of each label where it is absent (first row) and where
+    it applies (second row): 0 masks a label.
     """
 
     offset: Arrays | None = None
     pull: float = 0.0
     anchor: Arrays | None = None
     frozen: tuple[str, ...] = ()
+    label_weights: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,13 @@ def row_losses(kind: LossKind, outputs: Tensor, target: Tensor) -> Tensor:
     return functional.mse_loss(outputs, target, reduction="none").mean(1)
 
 
-def mean_loss(kind: LossKind, outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean loss of a batch."""
+def mean_loss(kind: LossKind, outputs: Tensor, target: Tensor, label_weights: Tensor | None = None) -> Tensor:
+    """Mean loss of a batch; `label_weights` are those of a `Correction`."""
     from torch.nn import functional
+
+    if label_weights is not None:
+        weights = label_weights[0] + target * (label_weights[1] - label_weights[0])
+        return functional.binary_cross_entropy_with_logits(outputs, target, weights)
 
     if kind == "softmax":
         return functional.cross_entropy(outputs, target)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError, DataError, nearest
+from tequio.learners.label_metrics import macro, summarise_labels, tally_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,12 +46,19 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric("share of rows whose class is right", True, _CLASSES),
     "balanced_accuracy": Metric("mean recall of the classes that occur", True, _CLASSES),
     "f1_macro": Metric("mean over classes or labels of the F1 score", True, _LABELS),
+    "f1_macro_harmonic": Metric("F1 score of mean precision and mean recall", True, ("multilabel",)),
     "f1_micro": Metric("F1 score of all decisions counted together", True, _LABELS),
     "precision_macro": Metric("mean precision of the classes or labels", True, _LABELS),
     "recall_macro": Metric("mean recall of the classes or labels", True, _LABELS),
     "auc": Metric("chance that a positive row outranks a negative one (two classes only)", True, _CLASSES),
     "subset_accuracy": Metric("share of rows whose whole set of labels is right", True, ("multilabel",)),
+    "argmax_agreement": Metric("share of rows whose highest score is their first positive label", True,
+                               ("multilabel",)),
     "hamming_loss": Metric("share of single labels that are wrong", False, ("multilabel",)),
+    "ranking_loss": Metric("share of label pairs in the wrong order", False, ("multilabel",)),
+    "coverage": Metric("labels to go down the ranking to meet all that apply", False, ("multilabel",)),
+    "one_error": Metric("share of rows whose highest score is no label of theirs", False, ("multilabel",)),
+    "average_precision": Metric("mean precision of the ranking at each label that applies", True, ("multilabel",)),
     "rmse": Metric("root of the mean squared error", False, ("number",)),
     "mae": Metric("mean absolute error", False, ("number",)),
     "r2": Metric("share of the target's variance that is explained", True, ("number",)),
@@ -111,7 +119,7 @@ def summarise(target: Target, tally: Tally) -> dict[str, float]:
     if "inertia_sum" in tally:
         values = {"inertia": tally["inertia_sum"] / tally["rows"]}
     else:
-        summary = {"classes": _summarise_classes, "multilabel": _summarise_labels, "number": _summarise_numbers}
+        summary = {"classes": _summarise_classes, "multilabel": summarise_labels, "number": _summarise_numbers}
         values = {"loss": tally["loss_sum"] / tally["rows"], **summary[target.kind](tally)}
     return {name: float(values[name]) for name in METRICS if name in values}
 
@@ -171,14 +179,9 @@ def _tally_classes(target: Target, scores: NDArray[Any], truth: NDArray[Any], lo
 
 
 def _tally_labels(target: Target, scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | None) -> Tally:
-    actual, predicted = truth.astype(bool), scores > 0.5
-    wrong = actual != predicted
     if loss_sum is None:
-        loss_sum = _negative_log(np.where(actual, scores, 1.0 - scores)).sum() / len(target.names)
-    return {"rows": len(actual), "loss_sum": float(loss_sum), "exact_matches": int((~wrong.any(axis=1)).sum()),
-            "hamming_errors": int(wrong.sum()), "true_positives": (actual & predicted).sum(axis=0, dtype=np.int64),
-            "false_positives": (~actual & predicted).sum(axis=0, dtype=np.int64),
-            "false_negatives": (actual & ~predicted).sum(axis=0, dtype=np.int64)}
+        loss_sum = _negative_log(np.where(truth.astype(bool), scores, 1.0 - scores)).sum() / len(target.names)
+    return tally_labels(scores, truth, float(loss_sum))
 
 
 def _tally_numbers(scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | None) -> Tally:
@@ -203,21 +206,13 @@ def _summarise_classes(tally: Tally) -> dict[str, float]:
     right, actual, predicted = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
     # A class that neither occurs nor is predicted says nothing about the model, as in scikit-learn.
     seen = (actual + predicted) > 0
-    values = _macro(right[seen], (predicted - right)[seen], (actual - right)[seen])
+    values = macro(right[seen], (predicted - right)[seen], (actual - right)[seen])
     accuracy = right.sum() / tally["rows"]
     values |= {"accuracy": accuracy, "f1_micro": accuracy,
                "balanced_accuracy": (right[actual > 0] / actual[actual > 0]).mean()}
     if "score_histogram" in tally:
         values["auc"] = _auc(tally["score_histogram"])
     return values
-
-
-def _summarise_labels(tally: Tally) -> dict[str, float]:
-    hits, false_alarms, misses = (tally[name] for name in ("true_positives", "false_positives", "false_negatives"))
-    micro = _ratio(2 * hits.sum(), 2 * hits.sum() + false_alarms.sum() + misses.sum())
-    return {**_macro(hits, false_alarms, misses), "f1_micro": float(micro),
-            "subset_accuracy": tally["exact_matches"] / tally["rows"],
-            "hamming_loss": tally["hamming_errors"] / (tally["rows"] * len(hits))}
 
 
 def _summarise_numbers(tally: Tally) -> dict[str, float]:
@@ -235,19 +230,6 @@ def _explained(tally: Tally) -> float:
     if total <= 1e-13 * squares:
         return float(tally["squared_error"] <= 1e-13 * squares)
     return float(1.0 - tally["squared_error"] / total)
-
-
-def _macro(hits: NDArray[Any], false_alarms: NDArray[Any], misses: NDArray[Any]) -> dict[str, float]:
-    return {"f1_macro": _ratio(2 * hits, 2 * hits + false_alarms + misses).mean(),
-            "precision_macro": _ratio(hits, hits + false_alarms).mean(),
-            "recall_macro": _ratio(hits, hits + misses).mean()}
-
-
-def _ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
-    """part / whole, and 0 where there is nothing to divide by."""
-    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    result: NDArray[np.float64] = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-    return result
 
 
 def _auc(histogram: NDArray[Any]) -> float:

@@ -54,7 +54,7 @@ class TorchLearner(ABC):
         rate = how.learning_rate if learning_rate is None else learning_rate
         optimizer = optimizer_for(ready, model, how, rate, correction)
         with seeded_beside(rng, ready.device, is_needed=ready.is_random):
-            loss = descend(ready, data, how, rng, optimizer)
+            loss = descend(ready, data, how, rng, optimizer, correction.label_weights if correction else None)
         trained = ready.dump()
         check_finite(trained, data, optimizer.steps)
         return Trained(trained, optimizer.steps, loss, len(data))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.errors import DataError
 from tequio.learners.batches import batch_rows, diverged, row_orders
 from tequio.learners.descent import Optimizer
 from tequio.learners.losses import mean_loss, row_losses, target_array
@@ -38,8 +39,9 @@ def optimizer_for(ready: TorchModel, start: Arrays, how: LocalTraining, rate: fl
 
 
 def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random.Generator,
-            optimizer: Optimizer) -> float:
+            optimizer: Optimizer, label_weights: NDArray[Any] | None = None) -> float:
     """Train the module's weights in place; gives the mean loss of the last epoch."""
+    weights = None if label_weights is None else _tensor(_checked(label_weights, ready), ready)
     wanted = target_array(ready.kind, data.target)
     size = batch_rows(len(data), how)
     room = np.empty((min(size, len(data)), *data.schema.shape), np.float32)
@@ -49,7 +51,7 @@ def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random
         for start in range(0, len(order), size):
             rows = order[start:start + size]
             data.read(rows, room[:len(rows)])
-            loss = _step(ready, optimizer, room[:len(rows)], wanted[rows])
+            loss = _step(ready, optimizer, room[:len(rows)], wanted[rows], weights)
             if not isfinite(loss):
                 raise diverged(data, optimizer.steps)
             total += loss * len(rows)
@@ -57,10 +59,19 @@ def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random
     return mean
 
 
-def _step(ready: TorchModel, optimizer: Optimizer, rows: NDArray[Any], wanted: NDArray[Any]) -> float:
+def _checked(label_weights: NDArray[Any], ready: TorchModel) -> NDArray[Any]:
+    """Refuse weights of labels where there are none, or other ones."""
+    if ready.kind != "sigmoid" or label_weights.shape != (2, ready.width):
+        raise DataError(f"weights of shape {label_weights.shape} do not fit a model with {ready.width} outputs",
+                        remedy="give two rows of weights, one column a label, to a multi-label model")
+    return label_weights.astype(np.float32)
+
+
+def _step(ready: TorchModel, optimizer: Optimizer, rows: NDArray[Any], wanted: NDArray[Any],
+          label_weights: Tensor | None) -> float:
     import torch
 
-    loss = mean_loss(ready.kind, ready.outputs(_tensor(rows, ready)), _tensor(wanted, ready))
+    loss = mean_loss(ready.kind, ready.outputs(_tensor(rows, ready)), _tensor(wanted, ready), label_weights)
     gradients = torch.autograd.grad(loss, ready.parameters, materialize_grads=True)
     optimizer.step(ready.weights, list(gradients))
     return float(loss.detach())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.recording import Listener
     from tequio.experiments.studies.answers import Row
+    from tequio.experiments.studies.contests import Decided
 
 _STYLES = {"reached": "green", "below": "bold yellow", "differs": "bold yellow", "not run": "dim"}
 
@@ -36,6 +37,22 @@ def study_table(title: str, rows: list[Row]) -> Table:
     for row in rows:
         published = "" if row.published is None else f"{row.published:g}"
         table.add_row(row.cell, published, ours(row), row.verdict, style=_STYLES.get(row.verdict, ""))
+    return table
+
+
+def contests_table(title: str, contests: list[Decided]) -> Table:
+    """Friedman's p as published and as found, over seeds and over means, and the mean ranks (1 is best)."""
+    table = _table(title, "contest", "published p", "p", "p of means", "mean ranks", "CD", "verdict")
+    for contest in contests:
+        ranking, means = contest.ranking, contest.by_means
+        published = "" if contest.published is None else f"{contest.published:.3g}"
+        if ranking is None or means is None:
+            table.add_row(contest.name, published, "", "", "", "", "not run", style="dim")
+            continue
+        ranks = ", ".join(f"{method} {rank:.3f}" for method, rank in zip(ranking.methods, ranking.ranks, strict=True))
+        table.add_row(contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
+                      f"{means.p if contest.wilcoxon is None else contest.wilcoxon:.3g} (n = {means.problems})", ranks,
+                      f"{ranking.critical_difference:.4f}", "they differ" if ranking.differ else "no difference shown")
     return table
 
 

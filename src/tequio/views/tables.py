@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
-           "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up"}
+           "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up",
+           "worse": "validation loss and accuracy got worse twice in a row",
+           "personal phase done": "the personal phase is done"}
 """What a stop reason means."""
 
 

@@ -6,7 +6,7 @@ import csv
 import gzip
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -27,19 +27,35 @@ class Arff:
 
     attributes: tuple[Feature, ...]
     lines: tuple[str, ...]
+    relation: str = ""
 
 
 def read_arff(path: Path) -> Arff:
-    """The attributes and data lines of a gzipped file."""
+    """The attributes and data lines of a file, gzipped or plain."""
     attributes: list[Feature] = []
-    with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+    relation = ""
+    with _opened(path) as stream:
         for line in stream:
-            if line.lower().startswith("@attribute"):
+            if line.lower().startswith("@relation"):
+                relation = line.split(maxsplit=1)[1].strip()
+            elif line.lower().startswith("@attribute"):
                 attributes.append(_attribute(line.strip(), path))
             elif line.lower().startswith("@data"):
                 break
         lines = tuple(line.strip() for line in stream if line.strip() and not line.startswith("%"))
-    return Arff(tuple(attributes), lines)
+    if not lines:
+        raise DataError(f"'{path.name}' has no data lines", remedy="give an ARFF file with an @data section")
+    return Arff(tuple(attributes), lines, relation)
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        with path.open("rb") as probe:
+            is_gzipped = probe.read(2) == b"\x1f\x8b"
+    except OSError as cause:
+        raise DataError(f"'{path}' cannot be read: {cause.strerror}", remedy="check data.path") from cause
+    return gzip.open(path, "rt", encoding="utf-8", errors="replace") if is_gzipped else \
+        path.open(encoding="utf-8", errors="replace")
 
 
 def arff_columns(arff: Arff) -> list[Column]:

@@ -45,6 +45,33 @@ class Digits:
                                flatten=self.flatten)
 
 
+DIGIT_PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "multiple of 3": (0, 3, 6, 9),
+                    "square": (0, 1, 4, 9), "above 4": (5, 6, 7, 8, 9), "closed loop": (0, 6, 8, 9)}
+"""Labels of a digit, and the digits that have them; 1 is the only one with a single label."""
+
+
+@register("dataset", "digit_properties", paper="Alpaydin and Kaynak, 1998")
+@dataclass(frozen=True)
+class DigitProperties:
+    """Handwritten digits by 64 pixels, with six properties of the digit as labels: derived, not annotated.
+
+    Real images whose labels follow from the class, for trying out multi-label learning without a download.
+    """
+
+    facts: ClassVar[Facts] = Facts(1797, 64, "6 labels", _LICENCE, "Alpaydin and Kaynak 1998", _SOURCE)
+
+    def load(self) -> Loaded:
+        """All rows."""
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        labels = np.column_stack([np.isin(bunch.target, digits) for digits in DIGIT_PROPERTIES.values()])
+        schema = Schema.of_numbers((f"pixel_{pixel}" for pixel in range(64)),
+                                   Target("multilabel", tuple(DIGIT_PROPERTIES), "properties"))
+        features = (bunch.data / 16).astype(np.float32)
+        return Loaded(Dataset.of(schema, features, labels.astype(np.int8), name="digit_properties"))
+
+
 @register("dataset", "breast_cancer", paper="Wolberg et al., 1995")
 @dataclass(frozen=True)
 class BreastCancer:

@@ -35,13 +35,18 @@ def _facts(rows: int, features: int, labels: int, citation: str, source: str, fi
 @register("dataset", "scene", paper="Boutell et al., 2004")
 @dataclass(frozen=True)
 class Scene:
-    """Photos of landscapes with up to three of six labels, by colour moments."""
+    """Photos of landscapes with up to three of six labels, by colour moments.
+
+    Parameters:
+        whole: give all 2,407 rows in one part, for studies that make their own splits
+    """
 
     facts: ClassVar[Facts] = _facts(1211, 294, 6, "Boutell et al. 2004", _MULAN, "scene", test_rows=1196)
+    whole: bool = False
 
     def load(self) -> Loaded:
         """The official training and test rows."""
-        return _load("scene", self.facts, 6, train_rows=1211)
+        return _load("scene", self.facts, 6, train_rows=0 if self.whole else 1211)
 
 
 @register("dataset", "yeast", paper="Elisseeff and Weston, 2001")
@@ -191,23 +196,27 @@ class Birds:
 
 def _load(name: str, facts: Facts, labels: int, *, labels_are: Literal["first", "last"] = "last", train_rows: int = 0,
           has_id: bool = False) -> Loaded:
-    arff = read_arff(data_file(facts.files[0]))
+    dataset = labelled_dataset(name, read_arff(data_file(facts.files[0])), labels, labels_are=labels_are, has_id=has_id)
+    if not train_rows:
+        return Loaded(dataset)
+    return Loaded(dataset.take(np.arange(train_rows)), dataset.take(np.arange(train_rows, len(dataset))))
+
+
+def labelled_dataset(name: str, arff: Arff, labels: int, *, labels_are: Literal["first", "last"] = "last",
+                     has_id: bool = False) -> Dataset:
+    """The rows of a file whose first or last attributes are labels."""
     width = len(arff.attributes)
     label_columns = list(range(labels) if labels_are == "first" else range(width - labels, width))
     feature_columns = [column for column in range(width) if column not in set(label_columns)][has_id:]
     features = [arff.attributes[column] for column in feature_columns]
     target = Target("multilabel", tuple(arff.attributes[column].name for column in label_columns), "labels")
     if arff.lines[0].startswith("{"):
-        dataset = _sparse_dataset(name, arff, features, feature_columns, label_columns, target)
-    else:
-        columns = arff_columns(arff)
-        values = encode_features([columns[column] for column in feature_columns], features)
-        dataset = Dataset.of(Schema(tuple(features), target), values,
-                             encode_target([columns[column] for column in label_columns], target),
-                             ids=columns[0].values.astype(str) if has_id else None, name=name)
-    if not train_rows:
-        return Loaded(dataset)
-    return Loaded(dataset.take(np.arange(train_rows)), dataset.take(np.arange(train_rows, len(dataset))))
+        return _sparse_dataset(name, arff, features, feature_columns, label_columns, target)
+    columns = arff_columns(arff)
+    values = encode_features([columns[column] for column in feature_columns], features)
+    return Dataset.of(Schema(tuple(features), target), values,
+                      encode_target([columns[column] for column in label_columns], target),
+                      ids=columns[0].values.astype(str) if has_id else None, name=name)
 
 
 def _sparse_dataset(name: str, arff: Arff, features: Sequence[Feature], feature_columns: list[int],

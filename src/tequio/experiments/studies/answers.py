@@ -22,12 +22,14 @@ from tequio.errors import ConfigError, nearest
 from tequio.experiments.recording import as_json
 from tequio.experiments.studies.comparisons import COMPARISONS
 from tequio.experiments.studies.curves import curve_metric
+from tequio.experiments.studies.description import run_and_baseline
 from tequio.learners.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tequio.experiments.results import Result
+    from tequio.experiments.studies.contests import Decided
     from tequio.experiments.studies.description import Cell, Mean
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
@@ -64,13 +66,14 @@ def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) 
             *(_mean_row(plan, mean, values) for mean in plan.study.means)]
 
 
-def document(plan: Plan, rows: list[Row], figures: list[str]) -> dict[str, Any]:
+def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Decided] | None = None) -> dict[str, Any]:
     """The whole table as plain data."""
     study = plan.study
     notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
     return {"study": study.name, "title": study.title, "source": study.source,
             "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": as_json([asdict(row) for row in rows]), "figures": figures}
+            "rows": as_json([asdict(row) for row in rows]),
+            "contests": as_json([asdict(contest) for contest in contests or []]), "figures": figures}
 
 
 def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bool = True,
@@ -143,9 +146,18 @@ def _value(cell: Cell, results: list[Result]) -> float:
     curve = curve_metric(cell.metric)
     if curve is not None:
         return curve.of(results[0])
-    summary = results[0].summary
-    value = {**summary, **summary["metrics"]}.get(cell.metric)
+    return metric_of(results[0], cell.run, cell.metric)
+
+
+def metric_of(result: Result, run: str, metric: str) -> float:
+    """A metric of a stored run, or of the baseline that a study's name of the run asks for."""
+    baseline = run_and_baseline(run)[1]
+    if baseline and baseline not in result.baselines:
+        raise ConfigError(f"there is no baseline '{baseline}' beside the run '{run_and_baseline(run)[0]}'",
+                          remedy=f"add it to the run: baselines = ['{baseline}']")
+    summary = (result.baselines[baseline] if baseline else result).summary
+    value = {**summary, **summary["metrics"]}.get(metric)
     if not isinstance(value, int | float):
-        raise ConfigError(f"the cell '{cell.name}' asks for '{cell.metric}', which the run '{cell.run}' does not have",
-                          remedy=nearest(cell.metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
+        raise ConfigError(f"the study asks for '{metric}', which the run '{run}' does not have",
+                          remedy=nearest(metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
     return float(value)

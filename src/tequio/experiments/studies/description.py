@@ -62,14 +62,39 @@ class Quick(Table):
 
 
 class Figure(Table):
-    """A picture drawn from the finished runs of the first seed: centroids, or what happened over rounds and time."""
+    """A picture: centroids, or what happened over rounds and time, of some finished runs of the first seed; or the
+    critical differences of the study's contests."""
 
-    kind: Literal["centroids", "timelines"]
-    runs: Annotated[list[str], Len(1)]
+    kind: Literal["centroids", "timelines", "critical_differences"]
+    runs: list[str] = Field(default_factory=list)
+
+
+class Contest(Table):
+    """Methods compared by rank on every problem (a run's data) and seed, with Friedman's and Nemenyi's tests.
+
+    `methods` lists the runs of each method, problem by problem in the same order. `RUN: NAME` is the baseline of that
+    name beside a run. `published` is the printed p-value, and `ranks` the published mean ranks in the order of methods.
+    """
+
+    name: Text
+    metric: Text
+    methods: dict[str, Annotated[list[str], Len(1)]]
+    published: float | None = None
+    ranks: list[float] = Field(default_factory=list)
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _methods_fit(self) -> Contest:
+        if len(self.methods) < 2 or len({len(runs) for runs in self.methods.values()}) > 1:
+            raise ValueError(f"the contest '{self.name}' needs two or more methods with equally many runs")
+        return self
 
 
 class Study(Table):
-    """A study. `config` is what all runs share; each of `runs` says what it changes."""
+    """A study. `config` is what all runs share; each of `runs` says what it changes.
+
+    Studies with the same `store` share their finished runs, which else are kept under the study's own name.
+    """
 
     name: str = ""
     title: Text
@@ -78,8 +103,10 @@ class Study(Table):
     seeds: Seeds = 5
     config: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, dict[str, Any]]
-    cells: Annotated[list[Cell], Len(1)]
+    cells: list[Cell] = Field(default_factory=list)
     means: list[Mean] = Field(default_factory=list)
+    contests: list[Contest] = Field(default_factory=list)
+    store: str = ""
     quick: Quick
     figure: Figure | None = None
 
@@ -88,6 +115,8 @@ class Study(Table):
         names = [cell.name for cell in self.cells] + [mean.name for mean in self.means]
         if len(set(names)) < len(names):
             raise ValueError(f"two lines are called '{next(name for name in names if names.count(name) > 1)}'")
+        if not self.cells and not self.contests:
+            raise ValueError("a study has cells or contests")
         for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
             if run not in self.runs:
                 raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
@@ -101,9 +130,16 @@ class Study(Table):
         return [cell for cell in self.cells if fits(cell.name, mean.cells)]
 
     def runs_of_cells(self) -> list[str]:
-        """Names of the runs that the cells ask for, each once, in the order of the table."""
+        """Names of the runs that cells and contests ask for, each once, in the order of the table."""
         asked = [run for cell in self.cells for run in (cell.run, cell.against) if run]
-        return list(dict.fromkeys(asked))
+        asked += [run for contest in self.contests for runs in contest.methods.values() for run in runs]
+        return list(dict.fromkeys(run_and_baseline(run)[0] for run in asked))
+
+
+def run_and_baseline(name: str) -> tuple[str, str]:
+    """`RUN: NAME` as the run and the baseline beside it; the baseline is empty for the run itself."""
+    run, _, baseline = name.partition(": ")
+    return run, baseline
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -133,11 +169,18 @@ def load_study(name: str, folder: Path) -> Study:
     path = folder / name / FILE
     if not path.is_file():
         raise ConfigError(f"there is no study called '{name}'", remedy=nearest(name, study_names(folder)))
-    content = read_toml(path)
+    content = _included(path)
     try:
         return Study.model_validate({**content, "name": name})
     except ValidationError as cause:
         raise ConfigError(f"{name}/{FILE}: {_complaint(cause)}", remedy="see studies/README.md") from None
+
+
+def _included(path: Path) -> dict[str, Any]:
+    """A study file on top of the one that its key `include` names, with which several studies share what is alike."""
+    content = read_toml(path)
+    base = content.pop("include", "")
+    return read_toml(path.parent / base) | content if base else content
 
 
 def _complaint(cause: ValidationError) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError
 from tequio.experiments.config import complete, config_hash, copied
-from tequio.experiments.studies.description import fits
+from tequio.experiments.studies.description import fits, run_and_baseline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,12 +39,15 @@ class Plan:
 
     def of_cell(self, cell: Cell) -> list[list[PlannedRun]]:
         """For each seed the runs that the cell is answered by: its own and the one it is compared with."""
-        names = [cell.run, cell.against] if cell.against else [cell.run]
+        names = [run_and_baseline(name)[0] for name in (cell.run, cell.against) if name]
         return [list(runs) for runs in zip(*(self.runs[name] for name in names), strict=True)]
 
     def wanted(self, pattern: str = "*") -> list[PlannedRun]:
         """The runs behind the cells whose name fits the pattern, each once, all first seeds first."""
         fitting = [runs for cell in self.study.cells if fits(cell.name, pattern) for runs in self.of_cell(cell)]
+        contests = [contest for contest in self.study.contests if fits(contest.name, pattern)]
+        fitting += [self.runs[run_and_baseline(run)[0]] for contest in contests for runs in contest.methods.values()
+                    for run in runs]
         once = {planned.hash: planned for runs in fitting for planned in runs}
         return sorted(once.values(), key=lambda planned: planned.seed)
 

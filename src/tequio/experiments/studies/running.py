@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tequio.errors import TequioError
+from tequio.experiments.api import run_with_baselines
 from tequio.experiments.recording import ignore
-from tequio.experiments.results import Result
-from tequio.experiments.runner import run_config
-from tequio.experiments.store import SUMMARY, explained
+from tequio.experiments.results import Result, is_finished
+from tequio.experiments.store import BASELINES, SUMMARY, explained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,13 +32,14 @@ class Store:
         for place in self._places(planned):
             if (place / SUMMARY).is_file():
                 summary = json.loads((place / SUMMARY).read_text(encoding="utf-8"))
-                if summary["config_hash"] == planned.hash:
+                beside = all(is_finished(place / BASELINES / name) for name in planned.config.baselines)
+                if summary["config_hash"] == planned.hash and beside:
                     return Result(place)
         return None
 
     def place_for(self, planned: PlannedRun) -> Path:
-        """The folder to run in: that of a run that was stopped half-way, else a new one."""
-        unfinished = [place for place in self._places(planned) if not (place / SUMMARY).is_file()]
+        """The folder to run in: that of a run that was stopped half-way, or before its baselines, else a new one."""
+        unfinished = self._places(planned)
         place = unfinished[0] if unfinished else self.folder / f"{planned.run}-{planned.seed}-{planned.hash[:_SHORT]}"
         with explained(place):
             place.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ class Store:
 
 def store_of(plan: Plan, out: Path) -> Store:
     """Where a study's runs lie under the folder of all runs."""
-    return Store(out / plan.study.name)
+    return Store(out / (plan.study.store or plan.study.name))
 
 
 def run_missing(plan: Plan, store: Store, *, pattern: str = "*", listen: Listener = ignore) -> dict[str, str]:
@@ -66,7 +67,7 @@ def run_missing(plan: Plan, store: Store, *, pattern: str = "*", listen: Listene
         if done:
             continue
         try:
-            run_config(planned.config, folder=store.place_for(planned), listen=listen)
+            run_with_baselines(planned.config, folder=store.place_for(planned), listen=listen)
         except TequioError as cause:
             problems[planned.hash] = str(cause)
             listen("warning", {"message": f"{planned.run}, seed {planned.seed} was not run: {cause}"})

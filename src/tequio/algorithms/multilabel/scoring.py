@@ -1,0 +1,98 @@
+"""The federation as a whole predicts every label: through the heads of all parties, which stay where they are.
+
+On their own rows parties only count. Rows of the coordinator go to the parties, and their scores of those come back.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.algorithms.multilabel.tasks import evaluate_own_rows, packed, score_received_rows
+from tequio.federation.algorithm import Algorithm
+from tequio.learners.metrics import tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Dataset
+    from tequio.federation.algorithm import State
+    from tequio.federation.federation import Federation
+    from tequio.federation.payload import Payload
+    from tequio.learners.learner import Tally
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughHeads(Algorithm):
+    """An algorithm whose parties each judge rows with a network for their own labels."""
+
+    @abstractmethod
+    def judging(self, federation: Federation) -> dict[str, Any]:
+        """Which network of a party is judged, and how."""
+
+    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
+        """Each party's tally on its own rows, over its own labels."""
+        replies = federation.ask(parties, evaluate_own_rows, {"model": state.model},
+                                 settings={**self.judging(federation), "part": part})
+        return {reply.party: reply.payload for reply in replies if reply.payload}
+
+    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
+        """All labels of the coordinator's rows, through the heads of all parties."""
+        return joint_tally(federation, score_rows(federation, state.model, rows, self.judging(federation)), rows)
+
+    def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
+        """Each party's labels of the coordinator's rows."""
+        scores = score_rows(federation, state.model, rows, self.judging(federation))
+        return tallies_at_parties(federation, scores, rows)
+
+
+def labels_of(federation: Federation, party: int) -> NDArray[np.int64]:
+    """The labels that a party knows."""
+    labels = federation.population.partition.labels
+    return np.arange(federation.schema.target.size) if labels is None else labels[party]
+
+
+def score_rows(federation: Federation, core: Payload, rows: Dataset,
+               settings: Mapping[str, Any]) -> dict[int, NDArray[Any]]:
+    """Every party's scores of the coordinator's rows, (rows, its labels)."""
+    replies = federation.ask(federation.eligible(), score_received_rows, {"model": core, "rows": packed(rows)},
+                             settings=settings)
+    return {reply.party: reply.payload["scores"] for reply in replies if reply.payload}
+
+
+def joint_tally(federation: Federation, scores: Mapping[int, NDArray[Any]], rows: Dataset) -> Tally | None:
+    """The tally of all labels together; a label that several parties know gets the mean of their scores.
+
+    A label that nobody knows is never predicted.
+    """
+    if not scores:
+        return None
+    target = federation.schema.target
+    sums, counts = np.zeros((len(rows), target.size)), np.zeros(target.size)
+    for party, own in scores.items():
+        labels = labels_of(federation, party)
+        sums[:, labels] += own
+        counts[labels] += 1
+    return tally(target, sums / np.maximum(counts, 1), rows.target)
+
+
+def tallies_at_parties(federation: Federation, scores: Mapping[int, NDArray[Any]],
+                       rows: Dataset) -> dict[str, dict[int, Tally]]:
+    """Each party's tally on the coordinator's rows over its own labels, in both readings.
+
+    `common`: rows that have at least one of the party's labels, as in the published numbers; `common_all`: all rows.
+    """
+    found: dict[str, dict[int, Tally]] = {"common": {}, "common_all": {}}
+    for party, own in scores.items():
+        mine = rows.select_labels(list(labels_of(federation, party)))
+        truth = mine.target
+        some = truth.any(axis=1)
+        found["common_all"][party] = tally(mine.schema.target, own, truth)
+        if some.any():
+            found["common"][party] = tally(mine.schema.target, own[some], truth[some])
+    return found

@@ -1,0 +1,112 @@
+"""Comparing methods over many problems: ranks, Friedman's test, Nemenyi's critical difference, Wilcoxon's test.
+
+Demšar: Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
+
+A matrix has one row a problem (a dataset, or a dataset and a seed) and one column a method. Seeds of one dataset are
+not independent problems: where there are several, look at the tests over dataset means as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tequio.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mean ranks of methods (1 is best), and whether they differ by more than chance.
+
+    `statistic` and `p` are Friedman's, without correction for ties. `critical_difference` is Nemenyi's: mean ranks that
+    lie at least so far apart differ. `problems` is the number of rows.
+    """
+
+    methods: tuple[str, ...]
+    ranks: tuple[float, ...]
+    problems: int
+    statistic: float
+    p: float
+    critical_difference: float
+    alpha: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether Friedman's test rejects that all methods are alike."""
+        return self.p <= self.alpha
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """The largest sets of methods, best first, that do not differ from each other: the bars of a diagram."""
+        order = np.argsort(self.ranks, kind="stable")
+        ranks = np.array(self.ranks)[order]
+        ends = [int(np.flatnonzero(ranks < rank + self.critical_difference)[-1]) for rank in ranks]
+        return [tuple(self.methods[order[place]] for place in range(start, end + 1))
+                for start, end in enumerate(ends) if end > start and (start == 0 or end > ends[start - 1])]
+
+
+def rank_methods(values: ArrayLike, methods: Sequence[str], *, higher_is_better: bool = True,
+                 alpha: float = 0.05) -> Ranking:
+    """Rank methods on every problem, ties sharing their ranks, and test whether the mean ranks differ."""
+    matrix = _checked(values, methods)
+    problems, count = matrix.shape
+    ranks = row_ranks(-matrix if higher_is_better else matrix).mean(axis=0)
+    statistic = friedman_statistic(ranks, problems)
+    return Ranking(tuple(methods), tuple(float(rank) for rank in ranks), problems, statistic,
+                   chi_squared_tail(statistic, count - 1), critical_difference(count, problems, alpha), alpha)
+
+
+def row_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks inside each row, the smallest value first; equal values share the mean of their ranks."""
+    below = (values[:, :, None] > values[:, None, :]).sum(axis=2)
+    equal = (values[:, :, None] == values[:, None, :]).sum(axis=2)
+    ranks: NDArray[np.float64] = below + (equal + 1) / 2
+    return ranks
+
+
+def friedman_statistic(ranks: ArrayLike, problems: int) -> float:
+    """Friedman's statistic from the mean ranks of k methods on some problems."""
+    means = np.asarray(ranks, dtype=np.float64)
+    count = len(means)
+    return float(12 * problems / (count * (count + 1)) * ((means - (count + 1) / 2) ** 2).sum())
+
+
+def chi_squared_tail(statistic: float, freedom: int) -> float:
+    """How likely a value at least that large is under a chi-squared distribution."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(freedom, statistic))
+
+
+def critical_difference(methods: int, problems: int, alpha: float = 0.05) -> float:
+    """Nemenyi's critical difference of mean ranks."""
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(1 - alpha, methods, np.inf)) / sqrt(2)
+    return quantile * sqrt(methods * (methods + 1) / (6 * problems))
+
+
+def wilcoxon_p(first: ArrayLike, second: ArrayLike) -> float:
+    """Wilcoxon's signed-rank test of two methods on the same problems, both sides; 1 where they never differ."""
+    from scipy.stats import wilcoxon
+
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    return float(wilcoxon(differences).pvalue) if differences.any() else 1.0
+
+
+def _checked(values: ArrayLike, methods: Sequence[str]) -> NDArray[np.float64]:
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[1] != len(methods) or len(methods) < 2:
+        raise DataError(f"values of shape {matrix.shape} do not compare {len(methods)} methods",
+                        remedy="give one row a problem and one column a method, of which there are two or more")
+    if not len(matrix) or not np.isfinite(matrix).all():
+        raise DataError("methods can be compared on finite values of at least one problem only",
+                        remedy="leave out problems that a method has no value for")
+    return matrix
