@@ -118,6 +118,11 @@ def test_a_new_name_drops_the_old_ones_parameters_and_keeps_tables():
         "learner": {"name": "logistic"}}
 
 
+def test_a_table_without_a_name_is_for_whatever_name_comes():
+    below = {"data": {"test": 0.0, "split": {"test": 0.1}}}
+    assert merged(below, {"data": {"name": "car"}}) == {"data": {"name": "car", "test": 0.0, "split": {"test": 0.1}}}
+
+
 def test_a_plan_has_every_seed_of_every_run(study, tmp_path):
     plan = plan_of(study, tmp_path, seeds=3)
     assert [(one.run, one.seed) for one in plan.wanted()] == [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from tequio.experiments.studies.answers import Row
     from tequio.experiments.studies.contests import Decided
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
@@ -101,7 +102,8 @@ def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_js
     from tequio.views.studies import contests_table, disagreements, study_table
 
     rows, contests = answer(plan, store, problems), decide(plan, store)
-    whole = document(plan, rows, [str(path) for path in _figures(plan, store, contests, out)], contests)
+    drawn = [*_figures(plan, store, contests, out), *_curves(plan, rows, out)]
+    whole = document(plan, rows, [str(path) for path in drawn], contests)
     if as_json:
         return typer.echo(json.dumps(whole))
     console = Console()
@@ -142,4 +144,14 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
         save_timelines(drawn, path, title=plan.study.title)
     else:
         save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
+    return [path]
+
+
+def _curves(plan: Plan, rows: list[Row], out: Path) -> list[Path]:
+    """Draw the study's cells over each other, as far as they are finished."""
+    from tequio.views.study_curves import save_curves
+
+    path = out / plan.study.name / f"curves{'-quick' if plan.quick else ''}.png"
+    if plan.study.curves is None or not save_curves(rows, plan.study.curves, path, title=plan.study.title):
+        return []
     return [path]

@@ -69,6 +69,15 @@ class Figure(Table):
     runs: list[str] = Field(default_factory=list)
 
 
+class Curves(Table):
+    """Quantities drawn over another one. Cells are called `GROUP: QUANTITY`; a line joins the groups that fit its
+    pattern, in the order of `x`, and every quantity of `y` has a panel."""
+
+    x: Text
+    y: Annotated[list[Text], Len(1)]
+    lines: Annotated[dict[str, Text], Len(1)]
+
+
 class Contest(Table):
     """Methods compared by rank on every problem (a run's data) and seed, with Friedman's and Nemenyi's tests.
 
@@ -109,6 +118,7 @@ class Study(Table):
     store: str = ""
     quick: Quick
     figure: Figure | None = None
+    curves: Curves | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Study:

@@ -98,6 +98,6 @@ def _as_table(value: Any) -> Mapping[str, Any]:
 
 def _for_name(old: Mapping[str, Any], new: Mapping[str, Any]) -> Given:
     """What of an old table still applies under a new one's name: tables within it, such as data.partition."""
-    if new.get("name", old.get("name")) == old.get("name"):
+    if "name" not in old or new.get("name", old["name"]) == old["name"]:
         return dict(old)
     return {key: value for key, value in old.items() if isinstance(value, Mapping)}
