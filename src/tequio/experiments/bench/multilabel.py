@@ -45,8 +45,8 @@ def ours(rows: Dataset, workers: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         sweep({**CONFIG, "data": {**CONFIG["data"], "name": rows}}, engine={"workers": workers},
-              output={"folder": folder}, sweep={"algorithm.aggregation": list(AGGREGATIONS),
-                                                "seeds": list(range(SEEDS))})
+              output={"folder": folder, "checkpoint_every": ROUNDS},
+              sweep={"algorithm.aggregation": list(AGGREGATIONS), "seeds": list(range(SEEDS))})
 
 
 def plain(populations: list[Population]) -> None:
