@@ -37,8 +37,11 @@ class Grid:
         return min(self.values.values()), max(self.values.values())
 
 
+_FEWEST = 3  # values of each key; a smaller sweep is read from its table, which has the spread over seeds too
+
+
 def grid_of(swept: SweepResult) -> Grid | None:
-    """The grid of a sweep over exactly two keys; nothing for other sweeps, or where nothing was measured."""
+    """The grid of a sweep over exactly two keys with several values each; nothing where a table says it as well."""
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
     metric = headline_metric(swept.results[0])
     column = next((name for name in (f"test.{metric}", f"parties.{metric}.mean") if name in swept.table.columns), "")
@@ -46,7 +49,7 @@ def grid_of(swept: SweepResult) -> Grid | None:
         return None
     values = {(_word(row[keys[0]]), _word(row[keys[1]])): float(row[column] or 0.0) for row in swept.table}
     rows, columns = (tuple(dict.fromkeys(pair[place] for pair in values)) for place in (0, 1))
-    if len(rows) < 2 or len(columns) < 2:
+    if min(len(rows), len(columns)) < _FEWEST:
         return None
     seeds = max(int(count or 0) for count in swept.table["seeds"])
     title = f"{column} ({METRICS[metric].meaning}), mean over {seeds} seed{'s' * (seeds > 1)}"
