@@ -45,6 +45,16 @@ def test_it_is_shown_and_drawn(tmp_path: Any) -> None:
     assert (tmp_path / "grid.png").read_bytes()[1:4] == b"PNG"
 
 
+def test_columns_with_long_names_are_numbered() -> None:
+    grid = grid_of(swept(*((row, f"{column} with a very long name", value) for row, column, value in NINE)))
+    assert grid is not None
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(grid_table(grid))
+    shown = console.export_text()
+    assert ["attack", "1", "2", "3"] in [line.split() for line in shown.splitlines()]
+    assert "aggregator: 1 mean with a very long name, 2 median with a very long name" in " ".join(shown.split())
+
+
 def test_other_sweeps_have_no_grid() -> None:
     assert grid_of(swept(("", "mean", 0.9), ("mean", "mean", 0.1))) is None
     assert grid_of(swept(*NINE[:2], *NINE[3:5])) is None  # its table says more

@@ -37,6 +37,7 @@ class Grid:
         return min(self.values.values()), max(self.values.values())
 
 
+_WIDEST = 60  # characters of all columns' names
 _FEWEST = 3  # values of each key; a smaller sweep is read from its table, which has the spread over seeds too
 
 
@@ -57,15 +58,19 @@ def grid_of(swept: SweepResult) -> Grid | None:
 
 
 def grid_table(grid: Grid) -> RichTable:
-    """For the terminal: the better, the lighter."""
+    """For the terminal: the better, the lighter. Columns whose names are too long for it are numbered."""
     from rich.table import Table
     from rich.text import Text
 
+    numbered = sum(len(name) + 1 for name in grid.columns) > _WIDEST
+    names = [str(number) for number in range(1, len(grid.columns) + 1)] if numbered else grid.columns
+    listed = ", ".join(map(" ".join, zip(names, grid.columns, strict=True)))
+    caption = f"{grid.keys[1]}: {listed}" if numbered else None
     table = Table(title=Text(grid.title, style="bold"), box=None, padding=(0, 0), title_justify="left",
-                  header_style="bold")
+                  header_style="bold", caption=caption, caption_justify="left")
     table.add_column(f"{grid.keys[0]} ", justify="right", no_wrap=True)
-    for name in grid.columns:
-        table.add_column(f" {name}", justify="right", max_width=11)
+    for name in names:
+        table.add_column(f" {name} ", justify="right", no_wrap=True)
     for row in grid.rows:
         table.add_row(f"{row} ", *[_cell(grid, row, column) for column in grid.columns])
     return table
