@@ -92,7 +92,7 @@ class XGBoostCyclic(Algorithm):
     def round(self, federation: Federation, state: State) -> State:
         """The next of the chosen parties boosts."""
         chosen = self.select(federation, state, observed=False)
-        turn = (federation.round - 1) % len(chosen.parties)
+        turn = (federation.round - 1) % max(len(chosen.parties), 1)
         replies = _ask(self, federation, state, chosen.parties[turn:turn + 1])
         grown = [_new_trees(self, federation.schema, reply.payload) for reply in replies]
         return _next(state, replies, grown, selector=chosen.memory)
