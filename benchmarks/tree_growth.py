@@ -1,7 +1,7 @@
 """How time and memory of ICDTA4FL grow with the parties and with the rules kept: ``python benchmarks/tree_growth.py``.
 
 Each point is a fusion of CART trees on Adult (or a table of its size, where Adult is not at hand) in a process of its
-own on one core; the best of three counts. Writes ``benchmarks/TREE_GROWTH.md`` and ``benchmarks/tree_growth.png``.
+own on one core; the best of several counts. Writes ``benchmarks/TREE_GROWTH.md`` and ``benchmarks/tree_growth.png``.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def _draw(by_parties: list[dict[str, Any]], by_rules: list[dict[str, Any]]) -> N
         axes.plot(where, [one["fusion_seconds"] for one in points], "s--", label="fusion alone, s")
         memory = axes.twinx()
         memory.plot(where, [one["peak_megabytes"] for one in points], "^:", color="tab:gray", label="peak memory, MB")
-        memory.set_ylim(bottom=0)
-        memory.set_ylabel("MB")
-        axes.set(xlabel=name, ylabel="seconds", ylim=(0, None), xlim=(0, None))
-        axes.legend(loc="upper left", frameon=False)
+        memory.set_ylim(0, 1.4 * max(one["peak_megabytes"] for one in points))
+        memory.set_ylabel("peak memory, MB (grey)")
+        axes.set(xlabel=name, ylabel="seconds", xlim=(0, None), ylim=(0, 1.4 * max(one["seconds"] for one in points)))
+        axes.legend(loc="upper left", frameon=False, ncols=2)
     figure.savefig(HERE / "tree_growth.png")
 
 
