@@ -61,6 +61,31 @@ def test_the_support_of_rules_is_that_of_all_parties_rows() -> None:
     assert model["rules"]["support"].sum() == pytest.approx(train)
 
 
+def test_a_count_that_no_party_can_have_is_refused() -> None:
+    def boast(party: Any, reply: Any) -> Any:
+        return {**reply, "leaves": [np.full_like(counts, 1e300) for counts in reply["leaves"]]}
+
+    with replies_changed(cross_evaluate, boast), pytest.raises(PartyError, match="leaf"):
+        run(algorithm(), federation(blobs(240, classes=3), 3, split=SPLIT))
+
+
+def test_a_party_that_counts_more_rows_than_it_has_weighs_no_more_for_it() -> None:
+    data = blobs(600, classes=3)
+
+    def boast(party: Any, reply: Any) -> Any:
+        more = [1e12 * (counts + 1.0) for counts in reply["leaves"]]
+        return {**reply, "leaves": more} if party.index == 1 else reply
+
+    group = federation(data, 4, split=SPLIT)
+    with replies_changed(cross_evaluate, boast):
+        model = run(algorithm(leaves=8), group).model
+    assert model["rules"]["support"].sum() <= 600
+    honest = tree_of(run(algorithm(leaves=8), federation(data, 4, split=SPLIT)).model)
+    agreement = np.mean(tree_of(model).predict(data.features).argmax(axis=1) ==
+                        honest.predict(data.features).argmax(axis=1))
+    assert agreement > 0.8
+
+
 def test_noise_has_the_spread_that_epsilon_asks_for() -> None:
     epsilon = 0.5
     drawn = two_sided_geometric(epsilon, (200_000,), np.random.default_rng(0))

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 METRICS = ("accuracy", "f1_macro")
 """What trees are judged by, the local ones and the global one alike."""
 
+_MOST_ROWS = 2.0 ** 53  # larger counts are no whole numbers any more
+
 Part = Literal["validation", "train", "test"]
 Depth = Literal["local", "none"] | Annotated[int, Ge(1)]
 
@@ -247,5 +249,5 @@ def _check_scores(trees: Sequence[Tree], with_leaves: bool, payload: Payload, wh
 def _check_leaves(trees: Sequence[Tree], leaves: Any, whose: str) -> None:
     shapes = [(len(tree.leaves), tree.classes) for tree in trees]
     if not isinstance(leaves, list) or [np.shape(counts) for counts in leaves] != shapes or \
-            any((np.asarray(counts) < 0).any() for counts in leaves):
+            any((np.asarray(counts) < 0).any() or (np.asarray(counts) > _MOST_ROWS).any() for counts in leaves):
         raise PayloadError(f"{whose} did not send a count of rows for each leaf of each tree")

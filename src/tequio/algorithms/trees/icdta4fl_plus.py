@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from annotated_types import Ge
 
 from tequio.algorithms.trees.fusing import Depth, TreeFusion, fused
@@ -22,7 +23,6 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.federation.federation import Federation
@@ -62,7 +62,8 @@ class Icdta4flPlus(TreeFusion):
         columns = len(federation.schema.features)
         lists = rules_of(trees, columns)
         if self.counts_leaves:
-            lists = [_supported(rules, told, place) for rules, place in zip(lists, kept.tolist(), strict=True)]
+            sizes = federation.sizes[told.parties]
+            lists = [_supported(rules, told, sizes, place) for rules, place in zip(lists, kept.tolist(), strict=True)]
         tree = distil(lists, leaves=self.leaves, depth=self.depth_for(self.depth, columns))
         rules = extract(tree, columns)
         return fused(tree, rules), {"rules": len(rules), "leaves": len(tree.leaves)}
@@ -82,7 +83,9 @@ class Icdta4flPlus(TreeFusion):
         return not self.epsilon
 
 
-def _supported(rules: Rules, told: Replies, place: int) -> Rules:
-    """A tree's rules with the rows of all parties that answered as their support."""
-    support = sum(payload["leaves"][place].sum(axis=1) for payload in told.payloads)
+def _supported(rules: Rules, told: Replies, sizes: NDArray[np.int64], place: int) -> Rules:
+    """A tree's rules with the rows of all parties that answered as their support; nobody counts more than it has."""
+    counts = np.stack([payload["leaves"][place].sum(axis=1) for payload in told.payloads])
+    counts *= np.minimum(sizes / np.maximum(counts.sum(axis=1), 1.0), 1.0)[:, None]
+    support = counts.sum(axis=0)
     return replace(rules, support=support) if support.any() else rules
