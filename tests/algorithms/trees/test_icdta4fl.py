@@ -183,6 +183,14 @@ def test_a_corrupted_tree_is_refused_and_the_rest_goes_on(change: Any, cause: st
     assert state.model
 
 
+def test_a_tree_deeper_than_was_asked_for_is_refused() -> None:
+    deep = build("learner", "cart", {"depth": 9}).fit(blobs(240, classes=3, seed=5), np.random.default_rng(0))
+    assert deep.depths.max() > 5
+    with replies_changed(fit_tree, spoilt_at(2, {"tree": deep.to_payload()})), \
+            pytest.raises(PartyError, match=r"'2'.*at most 5 was asked for"):
+        run(algorithm(), federation(table("cart"), 4, split=SPLIT))
+
+
 @pytest.mark.parametrize("scores", [np.full((4, 2), 1.5), np.ones((3, 2)), None])
 def test_scores_that_cannot_be_are_refused(scores: Any) -> None:
     group = federation(table("cart"), 4, split=SPLIT)

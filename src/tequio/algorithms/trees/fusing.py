@@ -110,10 +110,11 @@ class TreeFusion(Algorithm):
 
     def _collect(self, federation: Federation, parties: NDArray[np.int64]) -> dict[int, Tree]:
         """Exchange 1."""
-        replies = federation.ask(parties, fit_tree, settings=self.fitting_settings(federation),
-                                 check=partial(_tree, federation.schema, self.kind))
+        deepest = self.depth_for("local", len(federation.schema.features))
+        opened = partial(_tree, federation.schema, self.kind, deepest)
+        replies = federation.ask(parties, fit_tree, settings=self.fitting_settings(federation), check=opened)
         log(federation, 1, "up", "local trees", replies)
-        return {reply.party: _tree(federation.schema, self.kind, reply.payload) for reply in replies}
+        return {reply.party: opened(reply.payload) for reply in replies}
 
     def fitting_settings(self, federation: Federation) -> dict[str, Any]:
         """What a party needs to know to fit its tree."""
@@ -226,11 +227,14 @@ def _leaf_counts(tree: Tree, rows: Dataset) -> NDArray[np.float64]:
     return counts[tree.leaves]
 
 
-def _tree(schema: Schema, kind: str, payload: Payload, whose: str = "a party") -> Tree:
+def _tree(schema: Schema, kind: str, deepest: int | None, payload: Payload, whose: str = "a party") -> Tree:
+    """The tree in a reply, if it is sound and of the kind and depth that was asked for."""
     tree = Tree.from_payload(payload.get("tree", {}), features=len(schema.features), classes=schema.target.size,
                              whose=whose)
     if tree.kind != kind:
         raise PayloadError(f"{whose} sent a {tree.kind} tree, and {kind} ones are fused")
+    if deepest is not None and tree.depths.max() > deepest:
+        raise PayloadError(f"{whose} sent a tree of depth {tree.depths.max()}, and at most {deepest} was asked for")
     if tree.support[0] <= 0:
         raise PayloadError(f"{whose} sent a tree without any rows behind it")
     return tree
