@@ -40,7 +40,7 @@ KINDS = {
     "filter": "which parties' trees are good enough to be fused",
 }
 
-_COMPONENT_PACKAGES = ("data", "learners", "federation", "engines", "algorithms", "privacy", "attacks")
+_COMPONENT_PACKAGES = ("data", "learners", "federation", "privacy", "engines", "algorithms", "attacks")
 
 Component = TypeVar("Component", bound="Callable[..., Any]")
 

@@ -1,0 +1,1 @@
+"""Keeping what parties send private: schemes, mechanisms, accounting."""
