@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
     from tequio.experiments.explaining import explain
+    from tequio.experiments.predicting import predict
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
@@ -23,13 +24,15 @@ _HOMES = {
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
     "explain": "tequio.experiments.explaining",
+    "predict": "tequio.experiments.predicting",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
     "sweep": "tequio.experiments.api",
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "register", "run", "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "predict", "register", "run",
+           "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

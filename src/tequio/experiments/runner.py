@@ -13,6 +13,7 @@ from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, wri
 from tequio.experiments.config import config_hash, resolved_toml
 from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
+from tequio.experiments.leakage import write_messages
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
 from tequio.experiments.participation import participation, participation_table, selection_metrics
@@ -197,6 +198,7 @@ class Run:
         summary["metrics"] |= selection_metrics(self._federation, took_part)
         table = participation_table(self._federation, took_part)
         store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
+        write_messages(self._folder)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
 
     def _summary(self) -> dict[str, Any]:
