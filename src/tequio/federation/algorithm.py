@@ -162,7 +162,9 @@ class Algorithm(ABC):
         updates = replace(updates, root=self._root_update(federation, state))
         combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
-            federation.record("aggregation", {"round": federation.round, **combined.notes})
+            names = [federation.name(party) for party in combined.notes.get("parties", [])]
+            federation.record("aggregation", {"round": federation.round, **combined.notes,
+                                              **({"names": names} if names else {})})
         return replace(combined, updates=updates, memory={**combined.memory, **seen})
 
     def _root_update(self, federation: Federation, state: State) -> Arrays | None:
