@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ class Decided:
     """A contest as far as its runs are finished.
 
     `ranking` takes every seed of every problem as a row, as the sources do; `by_means` takes a problem's mean as a row,
-    which does not count seeds of one problem as if they were independent. `wilcoxon` is that of two methods' means.
+    which does not count seeds of one problem as if they were independent. `wilcoxon` is that of two methods' means,
+    or of their seeds where there is but one problem.
     """
 
     name: str
@@ -43,6 +45,7 @@ def decide(plan: Plan, store: Store) -> list[Decided]:
 def _decided(plan: Plan, store: Store, contest: Contest) -> Decided:
     problems = [rows for problem in zip(*contest.methods.values(), strict=True)
                 if (rows := _rows(plan, store, contest, problem))]
+    problems = _never_is_last(problems)
     rows, methods = [row for problem in problems for row in problem], list(contest.methods)
     if not rows:
         return Decided(contest.name, contest.metric, contest.published, tuple(contest.ranks), None, None, None, {},
@@ -52,10 +55,18 @@ def _decided(plan: Plan, store: Store, contest: Contest) -> Decided:
     best = [max(row) if higher else min(row) for row in rows]
     wins = {method: sum(row[place] == top for row, top in zip(rows, best, strict=True))
             for place, method in enumerate(methods)}
-    signed = wilcoxon_p(*zip(*means, strict=True)) if len(methods) == 2 and len(means) > 1 else None
+    pairs = means if len(means) > 1 else rows
+    signed = wilcoxon_p(*zip(*pairs, strict=True)) if len(methods) == 2 and len(pairs) > 1 else None
     return Decided(contest.name, contest.metric, contest.published, tuple(contest.ranks),
                    rank_methods(rows, methods, higher_is_better=higher),
                    rank_methods(means, methods, higher_is_better=higher), signed, wins, contest.note)
+
+
+def _never_is_last(problems: list[list[list[float]]]) -> list[list[list[float]]]:
+    """A seed that never got there (to an accuracy, say) counts as worse than all that did, and alike."""
+    reached = [abs(value) for rows in problems for row in rows for value in row if isfinite(value)]
+    last = 2 * max(reached, default=1.0)
+    return [[[min(value, last) for value in row] for row in rows] for rows in problems]
 
 
 def _rows(plan: Plan, store: Store, contest: Contest, problem: tuple[str, ...]) -> list[list[float]]:
