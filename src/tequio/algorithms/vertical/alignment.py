@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tequio.algorithms.vertical.rows import PARTS, QUERY, common_rows, every_row, fit_scale
+from tequio.algorithms.vertical.rows import PARTS, QUERY, common_rows, fit_scale
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
 from tequio.errors import DataError
@@ -87,7 +87,7 @@ def _as_they_stand(talk: Conversation) -> dict[int, NDArray[np.int64]]:
 @task("vertical.mask")
 def mask(party: Party, payload: Payload, settings: Settings) -> Payload:
     """The party's ids, hashed, times a fresh secret, in a secret order. Both are kept until the rows are agreed."""
-    ids = every_row(party).ids
+    ids = party.rows.ids
     require_ids(ids, f"party '{party.name}'")
     secret, order = new_secret(), new_order(len(ids))
     party.state["alignment"] = {"secret": secret, "order": order}
@@ -103,8 +103,8 @@ def mask_again(party: Party, payload: Payload, settings: Settings) -> Payload:
 @task("vertical.count")
 def count(party: Party, payload: Payload, settings: Settings) -> Payload:
     """How many rows the party holds."""
-    party.state["alignment"] = {"order": np.arange(len(every_row(party)))}
-    return {"rows": len(every_row(party))}
+    party.state["alignment"] = {"order": np.arange(len(party.rows))}
+    return {"rows": len(party.rows)}
 
 
 @task("vertical.choose order")
@@ -130,7 +130,7 @@ def keep(party: Party, payload: Payload, settings: Settings) -> Payload:
 @task("vertical.deal parts")
 def deal_parts(party: Party, payload: Payload, settings: Settings) -> Payload:
     """At the label holder: which common rows are for training, validation and testing, by strata of its labels."""
-    rows = every_row(party).take(party.state["rows"])
+    rows = party.rows.take(party.state["rows"])
     labels = strata(rows).codes if settings["stratify"] else None
     parts = split_rows(len(rows), Split(**settings), party.rng("split"), labels)
     codes = np.zeros(len(rows), dtype=np.uint8)

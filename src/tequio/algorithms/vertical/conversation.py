@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.errors import QuorumError
+from tequio.errors import PartyError, QuorumError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -69,6 +69,16 @@ class Conversation:
              ) -> Payload:
         """Ask one party; its answer."""
         return self.ask([party], task, payload, settings=settings, check=check).of(party)
+
+    def refuse(self, task: Task, party: int, cause: str) -> None:
+        """End the step because of an answer that cannot be used, with the name of its party."""
+        federation, name = self.federation, self.federation.name(party)
+        federation.record("failure", {"round": federation.round, "task": task.name, "party": name, "cause": cause})
+        message = f"party '{name}' failed in round {federation.round} at task '{task.name}': {cause}"
+        if federation.rules.on_failure == "continue":
+            raise PartyMissing(message)
+        raise PartyError(message, party=name, round=federation.round, task=task.name, cause=cause,
+                         remedy="mend the cause there, then go on with: tequio run --resume RUN")
 
     def close(self) -> None:
         """Put on record what was said, and who waited how long for whom."""

@@ -26,13 +26,6 @@ QUERY = "query"
 """The part that holds the rows of a request for predictions."""
 
 
-def every_row(party: Party) -> Dataset:
-    """All rows of the party, whatever part its own split would put them in."""
-    data = party.data
-    parts = [part.rows for part in (data.train, data.validation, data.test) if part.rows is not None]
-    return replace(data.train, rows=np.sort(np.concatenate(parts)))
-
-
 def common_rows(party: Party, part: str) -> Dataset:
     """The party's columns of the common rows of a part, in the agreed order; for `query`, of the rows asked about."""
     name = QUERY if part == QUERY else "rows"
@@ -42,7 +35,7 @@ def common_rows(party: Party, part: str) -> Dataset:
     kept: NDArray[np.int64] = party.state[name]
     if part != QUERY:
         kept = kept[party.state["part"] == PARTS.index(part)]
-    return every_row(party).take(kept)
+    return party.rows.take(kept)
 
 
 def asked_rows(party: Party, payload: Payload) -> Dataset:
@@ -52,7 +45,7 @@ def asked_rows(party: Party, payload: Payload) -> Dataset:
     holder) are rows of the coordinator's own that a model is tried on.
     """
     if "features" in payload:
-        schema = every_row(party).schema
+        schema = party.rows.schema
         target = payload.get("target")
         schema = schema if target is not None else replace(schema, target=Target("none"))
         return Dataset.of(schema, np.asarray(payload["features"]), target)
@@ -79,7 +72,7 @@ def design(party: Party, rows: Dataset) -> NDArray[np.float64]:
 
 def design_names(party: Party) -> list[str]:
     """What the columns of `design` are called."""
-    features = every_row(party).schema.features
+    features = party.rows.schema.features
     return [feature.name for feature in features if feature.domain is None] + [
         f"{feature.name}={value}" for feature in features for value in feature.domain or ()]
 
