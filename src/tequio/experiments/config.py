@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {
                                "contribution": {}, "attack": {},
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
-                               "rules.replays": Rules().replays}
+                               "rules.replays": Rules().replays, "data.partition.called": None,
+                               "data.partition.key_holder": False}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -126,8 +128,8 @@ def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     for key, unused in _CAME_LATER.items():
-        table, _, inner = key.partition(".")
-        place, name = (plain[table], inner) if inner else (plain, table)
+        *tables, name = key.split(".")
+        place = reduce(lambda table, inner: table[inner], tables, plain)
         if name in place and place[name] == _plain(unused):
             del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
