@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
+    from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
@@ -22,6 +23,7 @@ _HOMES = {
     "Dataset": "tequio.data.dataset",
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
+    "compare": "tequio.experiments.comparing",
     "explain": "tequio.experiments.explaining",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
@@ -29,7 +31,8 @@ _HOMES = {
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "register", "run", "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "register", "run",
+           "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:
