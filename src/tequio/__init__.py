@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
+    from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
     from tequio.experiments.predicting import predict
     from tequio.federation.algorithm import Algorithm, State
@@ -23,6 +24,7 @@ _HOMES = {
     "Dataset": "tequio.data.dataset",
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
+    "compare": "tequio.experiments.comparing",
     "explain": "tequio.experiments.explaining",
     "predict": "tequio.experiments.predicting",
     "register": "tequio.registry",
@@ -31,8 +33,8 @@ _HOMES = {
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "predict", "register", "run",
-           "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "predict", "register",
+           "run", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
+from tequio.experiments.composition import check_composition
 from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
@@ -111,7 +112,9 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     for party, own in config.overrides.items():
         training = registry.find("training", filled["local"]["name"]).component
         validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
-    return config.model_copy(update=filled)
+    whole = config.model_copy(update=filled)
+    check_composition(whole)
+    return whole
 
 
 def resolved(config: Config) -> dict[str, Any]:
