@@ -86,6 +86,8 @@ def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) 
 def by_columns(parties: int = 2, seed: int = 1) -> Population:
     """Parties with different columns, of which some rows are common, and a key holder."""
     data = table()
+    ids = 10**12 + np.random.default_rng(seed).permutation(10**6)[:len(data)]  # none turns up in a message by chance
+    data = Dataset.of(data.schema, data.features, data.target, ids=ids)
     partition = Columns(parties=parties, overlap=0.8, key_holder=True).deal(data, np.random.default_rng(seed))
     return Population(data, partition, Split(validation=0.1, test=0.2), seed=seed)
 
