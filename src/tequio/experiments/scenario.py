@@ -43,7 +43,7 @@ class Scenario:
     """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
-    that it trains on itself, if any. `hostility` is who attacks and how.
+    that it trains on itself, if any. `hostility` is who attacks and how. `fresh` are rows that came after the training.
     """
 
     population: Population
@@ -57,10 +57,14 @@ class Scenario:
     root: Dataset | None = None
     hostility: Hostility | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Dataset | None = None
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
+
+    `fresh` rows are prepared as those that were trained on.
+    """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     train, validation = _kept_back(config, train)
@@ -71,11 +75,11 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=_overrides(config, population))
-    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
+    population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
     hostility = make_hostility(config, population)
     return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
                     build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
-                    warnings, root, hostility, facts)
+                    warnings, root, hostility, facts, fresh)
 
 
 def make_algorithm(config: Config) -> Algorithm:
