@@ -45,6 +45,10 @@ class VerticalAlgorithm(Algorithm):
 
     alignment: Alignment = "psi"
 
+    def agree(self, talk: Conversation, state: State) -> State:
+        """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
+        return state.next({"rows": align(talk, self.alignment)})
+
     @abstractmethod
     def prepare(self, talk: Conversation, state: State) -> State:
         """Once, when the rows are agreed: make keys and fresh models. `state.model` holds the counts of rows."""
@@ -111,9 +115,9 @@ class VerticalAlgorithm(Algorithm):
             return {"scores": scores, "rows": own.of(asking)["rows"]}
 
     def _aligned(self, talk: Conversation, state: State) -> State:
-        rows = align(talk, self.alignment)
-        talk.federation.record("aligned", {"round": talk.federation.round, "rows": rows})
-        return self.prepare(talk, state.next({"rows": rows}))
+        state = self.agree(talk, state)
+        talk.federation.record("aligned", {"round": talk.federation.round, "rows": state.model["rows"]})
+        return self.prepare(talk, state)
 
     def _tally(self, federation: Federation, state: State, request: Request) -> Tally:
         with conversation(federation) as talk:
