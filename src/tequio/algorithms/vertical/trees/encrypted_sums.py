@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tequio.errors import EncryptionError
-from tequio.privacy.encryption.by_factors import by_factors
+from tequio.privacy.encryption.by_factors import encrypt_by_factors
 from tequio.privacy.encryption.packing import pack
 from tequio.privacy.encryption.randomness import source
 from tequio.privacy.encryption.scheme import Encrypted
@@ -58,7 +58,7 @@ class EncryptedHiding:
             raise EncryptionError(f"values overflow the fixed-point range of {bits} bits", remedy="lower the learning "
                                   "rate, or standardise a target of numbers")
         factors, group = cast("Factors", self.secret.secret), cast("PaillierGroup", public.group)
-        content = by_factors(factors, group.power_bits).encrypt((pack(row, slot) for row in values.tolist()), self.draw)
+        content = encrypt_by_factors(factors, [pack(row, slot) for row in values.tolist()], group.power_bits, self.draw)
         rows = Encrypted(content, len(content), self.form.fraction, bits, self.channels, slot)
         return {"key": public.to_payload(), "rows": public.send(rows, self.draw)}
 
