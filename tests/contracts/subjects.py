@@ -30,6 +30,9 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("learner", "mlp"): {"hidden": [5]},
     ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
+    ("algorithm", "secureboost"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
+    ("algorithm", "vertical-forest"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"},
+                                       "bins": 8, "together": 3},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
     # Keys and pads from streams, so that states can be compared byte by byte.
     ("algorithm", "vertical-logistic"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
