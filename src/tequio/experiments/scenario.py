@@ -43,7 +43,8 @@ class Scenario:
     """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
-    that it trains on itself, if any. `hostility` is who attacks and how.
+    that it trains on itself, if any. `hostility` is who attacks and how. `announced` is what real parties have to be
+    told of their data in this run.
     """
 
     population: Population
@@ -57,6 +58,7 @@ class Scenario:
     root: Dataset | None = None
     hostility: Hostility | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    announced: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
@@ -70,7 +72,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
-    population = replace(population, overrides=_overrides(config, population))
+    population = replace(population, overrides=overrides_of(config, population))
     population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
     hostility = make_hostility(config, population)
     return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
@@ -182,7 +184,8 @@ def _last_loaded(component: Any) -> Loaded:
     return loaded
 
 
-def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
+def overrides_of(config: Config, population: Population) -> dict[int, dict[str, Any]]:
+    """Settings of single parties: what the config says of them, and which lend rows by chance."""
     devices, own = build_named("devices", config.devices), {}
     if not isinstance(devices, Instant):
         own = {int(party): {"share_rows": True} for party in consenting(devices, config.seed, len(population))}
