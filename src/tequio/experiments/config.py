@@ -139,6 +139,12 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
+def data_hash(config: Config) -> str:
+    """Identifies who holds which rows: runs of one data hash may differ in what they do with them."""
+    plain = {"seed": config.seed, "data": resolved(config)["data"], "root": config.aggregator.get("root_rows", 0)}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
 def copied(given: Mapping[str, Any]) -> Given:
     """A copy of the tables and lists; values such as datasets and functions are shared."""
     return {key: copied(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list)
