@@ -11,6 +11,7 @@ from tequio import registry
 from tequio.components import build
 from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
+from tequio.data.partitions.columns import Columns
 from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
 from tequio.federation.clock import Clock
@@ -80,6 +81,13 @@ def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) 
     if data.schema.target.kind == "multilabel":
         labels = tuple(np.sort(np.arange(party, party + 1 + party % 3) % 5) for party in range(parties))
     return Population(data, Partition.of(rows, labels=labels), Split(validation=0.1, test=0.2), seed=seed)
+
+
+def by_columns(parties: int = 2, seed: int = 1) -> Population:
+    """Parties with different columns, of which some rows are common, and a key holder."""
+    data = table()
+    partition = Columns(parties=parties, overlap=0.8, key_holder=True).deal(data, np.random.default_rng(seed))
+    return Population(data, partition, Split(validation=0.1, test=0.2), seed=seed)
 
 
 def clock(people: Population, seed: int = 0) -> Clock:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tequio import registry
+from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
@@ -22,7 +23,7 @@ from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
 
-from .subjects import EXAMPLES, categories, clock, every, labelled, population
+from .subjects import EXAMPLES, by_columns, categories, clock, every, labelled, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
@@ -49,7 +50,13 @@ def make(name):
     return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
 
 
+def is_vertical(name):
+    return issubclass(registry.find("algorithm", name).component, VerticalAlgorithm)
+
+
 def people(name, parties=6):
+    if is_vertical(name):
+        return by_columns(min(parties, 3))
     data = categories() if name in ON_CATEGORIES else labelled() if name in ON_LABELS else None
     return population(1 if name in ONE_PARTY_ONLY else parties, data)
 
@@ -97,7 +104,7 @@ def two_workers():
     pools = {}
 
     def serving(name):
-        kind = (name in ON_CATEGORIES, name in ON_LABELS)
+        kind = (name in ON_CATEGORIES, name in ON_LABELS, is_vertical(name))
         if kind not in pools:
             pools[kind] = WorkerPool(2)
             pools[kind].open(people(name))
