@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ways import Way, distance, length, mean, updates
 
 import tequio
+from privacy.ways import Way, distance, length, mean, updates
 from tequio import registry
 from tequio.components import build
 from tequio.errors import ConfigError

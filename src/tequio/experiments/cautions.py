@@ -27,8 +27,8 @@ def _few(values: Values) -> Iterator[str]:
     rows = len(values.matrix)
     smallest = smallest_wilcoxon_p(rows)
     if rows < 2:
-        yield "There is one row only: means have no spread and nothing can be tested."
-    elif smallest > 0.05:
+        return  # the verdict says so
+    if smallest > 0.05:
         yield (f"Too few rows: with {rows} Wilcoxon's p cannot fall below {smallest:.3g}, however large the "
                "differences; run at least 6 seeds or problems.")
     elif rows < FEW_ROWS:
@@ -42,11 +42,16 @@ def _dependent(given: Values, values: Values, over: str) -> Iterator[str]:
         uneven = f", and the largest have {max(counts)} rows where others have {min(counts)}" \
             if max(counts) > min(counts) else ""
         yield (f"The {len(given.matrix)} rows are seeds of {problems} problems and depend on each other{uneven}: "
-               "p-values are too small. Compare the problems' means too: --over problems.")
+               f"p-values are too small. {_instead(problems)}")
     elif given.repeated and problems == 1:
         yield "All rows are seeds of one problem: the tests speak of this data and its partitions, not of others."
     elif over == "problems" and given.repeated:
         yield f"Every row is the mean of a problem's seeds ({len(given.matrix)} rows became {len(values.matrix)})."
+
+
+def _instead(problems: int) -> str:
+    return "Compare the problems' means too: --over problems." if smallest_wilcoxon_p(problems) <= 0.05 \
+        else "Six or more problems could be compared by their means."
 
 
 def _chosen_on_test_rows(given: Values) -> Iterator[str]:

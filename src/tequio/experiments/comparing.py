@@ -15,7 +15,16 @@ from tequio.experiments.cautions import cautions_on
 from tequio.experiments.finding import contenders, find_runs
 from tequio.experiments.pairing import values_of
 from tequio.experiments.recording import as_json
-from tequio.experiments.statistics import Friedman, Ranking, friedman, holm, nemenyi_p, rank_methods, wilcoxon_p
+from tequio.experiments.statistics import (
+    Friedman,
+    Ranking,
+    friedman,
+    holm,
+    nemenyi_p,
+    rank_methods,
+    row_ranks,
+    wilcoxon_p,
+)
 from tequio.experiments.statistics_bayes import Belief, bayesian_signed_rank
 from tequio.experiments.statistics_pairs import Estimate, cohen_d, estimate, rank_biserial, wins_ties_losses
 from tequio.experiments.studies.description import fits
@@ -174,7 +183,7 @@ def _rows_to_take(values: Values, over: Over) -> str:
 def _standings(values: Values, ranking: Ranking | None) -> tuple[Standing, ...]:
     matrix = values.matrix
     top = matrix.max(axis=1) if values.higher_is_better else matrix.min(axis=1)
-    ranks = ranking.ranks if ranking else tuple(np.argsort(np.argsort(-_turned(values)[0])) + 1.0)
+    ranks = ranking.ranks if ranking else tuple(row_ranks(-_turned(values))[0])
     found = [Standing(method, estimate(matrix[:, place]), float(np.median(matrix[:, place])), float(ranks[place]),
                       int((matrix[:, place] == top).sum())) for place, method in enumerate(values.methods)]
     return tuple(sorted(found, key=lambda standing: standing.rank))
@@ -214,7 +223,7 @@ def _turned(values: Values) -> Any:
 
 def _verdict(test: Test, omnibus: Friedman | None, pairs: tuple[Pair, ...], alpha: float) -> str:
     if test == "none":
-        return "Nothing can be tested: give more seeds or more problems."
+        return "Nothing can be tested: run more seeds or more problems."
     if omnibus is not None and omnibus.f_p > alpha:
         return f"No difference shown: Friedman's p is {omnibus.f_p:.3g}, which is more than {alpha:g}."
     found = [f"{pair.first} is ahead of {pair.second}" for pair in pairs if pair.differ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tequio.federation.federation import Federation
@@ -53,9 +55,10 @@ class Trait:
 class Stage(Protocol):
     """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation.
 
-    A stage may also have `enter(party)`, which runs at the party before the task, and `prepare(federation, parties)`,
-    which runs at the coordinator before the parties are asked. Its `trait`, an attribute or property, says how it goes
-    with other stages; one that has none can only be used alone.
+    A stage may also have `enter(party)`, which runs at the party before the task, `prepare(federation, parties)`, which
+    runs at the coordinator before the parties are asked, and `now()`, which gives the stage as it stands at the moment
+    of an ask, for stages that learn from round to round. Its `trait`, an attribute or property, says how it goes with
+    other stages; one that has none can only be used alone.
     """
 
     def send(self, party: Party, payload: Payload) -> Payload:
@@ -97,3 +100,8 @@ def summing_stage(stages: tuple[Stage, ...]) -> SummingStage | None:
     """The stage that hides updates, if there is one."""
     found: Any = next((stage for stage in stages if hasattr(stage, "total")), None)
     return found
+
+
+def as_of_now(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages as they stand at this moment; most never change."""
+    return tuple(stage.now() if hasattr(stage, "now") else stage for stage in stages)

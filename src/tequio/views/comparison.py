@@ -40,8 +40,12 @@ def standings_sheet(comparison: Comparison) -> Sheet:
              number(one.median, digits), f"{one.rank:.3f}", f"{one.best} of {comparison.rows}")
             for one in comparison.standings]
     better = "more" if comparison.higher_is_better else "less"
-    title = f"{comparison.metric} ({better} is better), {comparison.rows} rows"
-    return Sheet(title, ("method", "mean", "sd", "95 % interval", "median", "mean rank", "best in"), tuple(rows), (0,))
+    counted = f"{comparison.rows} rows" if comparison.rows > 1 else "one row"
+    title = f"{comparison.metric} ({better} is better), {counted}"
+    columns = ("method", "mean", "sd", "95 % interval", "median", "mean rank", "best in")
+    if comparison.rows > 1:
+        return Sheet(title, columns, tuple(rows), (0,))
+    return Sheet(title, ("method", "value", "rank"), tuple((row[0], row[1], row[5]) for row in rows), (0,))
 
 
 def differences_sheet(comparison: Comparison) -> Sheet:

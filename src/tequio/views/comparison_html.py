@@ -23,8 +23,8 @@ def sheet_html(sheet: Sheet) -> str:
     """A table; stressed rows are bold. It scrolls by itself where the page is narrow."""
     head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in sheet.columns)
     body = "".join(_row(row, place in sheet.strong) for place, row in enumerate(sheet.rows))
-    return (f"<div class='scroll'><table><caption>{escape(sheet.title)}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table></div>")
+    return (f"<div class='scroll' tabindex='0'><table><caption>{escape(sheet.title)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
 
 
 def _row(cells: tuple[str, ...], strong: bool) -> str:

@@ -51,7 +51,7 @@ def align(talk: Conversation, how: Alignment) -> dict[str, int]:
 def find_common(talk: Conversation, how: Alignment, into: str = "rows") -> int:
     """Let every party keep which of its rows are common, in one order, in its state by a name; how many these are."""
     label_holder, holders = talk.roles.label_holder, talk.roles.holders
-    places = _intersect(talk) if how == "psi" else _as_they_stand(talk)
+    places = intersect(talk) if how == "psi" else _as_they_stand(talk)
     if not len(places[label_holder]):
         raise DataError("the parties have no ids in common", remedy="check that their ids mean the same and are "
                                                                     "written alike")
@@ -61,8 +61,8 @@ def find_common(talk: Conversation, how: Alignment, into: str = "rows") -> int:
     return len(order)
 
 
-def _intersect(talk: Conversation) -> dict[int, NDArray[np.int64]]:
-    """Every list visits every party; the coordinator compares what comes out."""
+def intersect(talk: Conversation) -> dict[int, NDArray[np.int64]]:
+    """The places of the common ids in each party's secret order: all lists visit all parties and are compared then."""
     holders = talk.roles.holders
     replies = talk.ask(holders, mask)
     lists = {reply.party: reply.payload["masked"] for reply in replies}

@@ -45,6 +45,10 @@ class VerticalAlgorithm(Algorithm):
 
     alignment: Alignment = "psi"
 
+    def agree(self, talk: Conversation, state: State) -> State:
+        """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
+        return state.next({"rows": align(talk, self.alignment)})
+
     @abstractmethod
     def prepare(self, talk: Conversation, state: State) -> State:
         """Once, when the rows are agreed: make keys and fresh models. `state.model` holds the counts of rows."""
@@ -111,9 +115,9 @@ class VerticalAlgorithm(Algorithm):
             return {"scores": scores, "rows": own.of(asking)["rows"]}
 
     def _aligned(self, talk: Conversation, state: State) -> State:
-        rows = align(talk, self.alignment)
-        talk.federation.record("aligned", {"round": talk.federation.round, "rows": rows})
-        return self.prepare(talk, state.next({"rows": rows}))
+        state = self.agree(talk, state)
+        talk.federation.record("aligned", {"round": talk.federation.round, "rows": state.model["rows"]})
+        return self.prepare(talk, state)
 
     def _tally(self, federation: Federation, state: State, request: Request) -> Tally:
         with conversation(federation) as talk:
@@ -163,9 +167,7 @@ def end_request(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
 
 
 _COUNTS = "counts over all rows of a part"
-tells(tally_scores, part="which part of the common rows is meant", target="labels of rows of the coordinator's own",
-      features="the receiver's columns of rows of the coordinator's own", rows=_COUNTS, loss_sum=_COUNTS,
-      confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS, absolute_error=_COUNTS, target_sum=_COUNTS,
-      target_squares=_COUNTS)
+tells(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS,
+      absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
 tells(hand_out, scores="the prediction for each row asked about")
 tells(end_request, asking="who asked", rows="which of the asking party's rows these are")
