@@ -151,7 +151,7 @@ def explain(run: Result | str | Path, row: int | Sequence[int] = (), *, party: s
     needed only for a run whose dataset was handed over as an object. Of vertical trees a party sees its own splits.
     """
     result, name = found_result(run), None if party is None else str(party)
-    if is_vertical(result.model):
+    if is_vertical(result):
         rows_asked = [int(number) for number in np.atleast_1d(np.asarray(row, dtype=np.int64))]
         return explain_vertical(result, make_scenario(result.config, given_data(result.config, data)), name, rows_asked)
     return _explained(open_run(result, data), row, name)

@@ -62,9 +62,9 @@ class PartyTrees:
         return str(import_module("tequio.views.vertical_trees").as_text(self))
 
 
-def is_vertical(model: Mapping[str, Any]) -> bool:
-    """Whether a run's model is trees whose splits are spread over parties."""
-    return model.get("kind") == VERTICAL_TREES
+def is_vertical(result: Result) -> bool:
+    """Whether the model of a finished run is trees whose splits are spread over parties."""
+    return bool(result.summary) and result.model.get("kind") == VERTICAL_TREES
 
 
 def explain_vertical(result: Result, scenario: Scenario, party: str | None, rows: list[int]) -> PartyTrees:
