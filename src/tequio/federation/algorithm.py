@@ -175,10 +175,9 @@ class Algorithm(ABC):
     def _aggregate_blindly(self, federation: Federation, state: State, replies: Replies, name: str,
                            weights: NDArray[np.float64]) -> Combined:
         """The aggregate of updates that only their sum is known of, as if it were the one update of everybody."""
-        summed = summed_updates(federation, self.parts.stages, replies, name, weights)
-        models.check_shapes(summed.mean, state.model, f"the sum of {len(summed.parties)} parties")
-        one = Updates(np.array([-1]), [models.unflatten(models.flatten(summed.mean), state.model)],
-                      np.array([summed.weight]))
+        mean, summed = summed_updates(federation, self.parts.stages, replies, name, weights)
+        models.check_shapes(mean, state.model, f"the sum of {len(summed.parties)} parties")
+        one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
         combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
         federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
         return combined

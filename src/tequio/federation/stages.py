@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
-    from tequio.learners.learner import Arrays
 
 Form = Literal["model", "common", "own", "code", "bytes", "hidden"]
 """What an update looks like on its way: numbers in the model's shapes; fewer numbers that mean the same at every party;
@@ -71,7 +70,7 @@ class Stage(Protocol):
 class Summed:
     """What a summing stage found out: the weighted mean, whose updates are in it, and notes for the record."""
 
-    mean: Arrays
+    mean: NDArray[np.float64]
     parties: NDArray[np.int64]
     weight: float
     notes: Payload
@@ -81,9 +80,9 @@ class Summed:
 class SummingStage(Stage, Protocol):
     """Keeps updates at the parties until their weights are known, and then finds out their weighted mean only."""
 
-    def total(self, federation: Federation, parties: NDArray[np.int64], name: str,
-              weights: NDArray[np.float64]) -> Summed:
-        """The weighted mean of what these parties hold under a name, in the form that the stage was given."""
+    def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
+              size: int) -> Summed:
+        """The weighted mean of what these parties hold under a name: vectors of so many numbers."""
         ...
 
 
@@ -95,5 +94,4 @@ def vectors_in(payload: Payload) -> list[str]:
 
 def summing_stage(stages: tuple[Stage, ...]) -> SummingStage | None:
     """The stage that hides updates, if there is one."""
-    found: Any = next((stage for stage in stages if hasattr(stage, "total")), None)
-    return found
+    return next((stage for stage in stages if isinstance(stage, SummingStage)), None)
