@@ -16,7 +16,7 @@ from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.screening import screened
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
-from tequio.federation.stages import summing_stage
+from tequio.federation.stages import Aggregated, summing_stage
 from tequio.federation.summing import summed_updates
 from tequio.learners.learner import Learner, LocalTraining
 
@@ -170,7 +170,14 @@ class Algorithm(ABC):
         combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
             federation.record("aggregation", {"round": federation.round, **combined.notes})
+        self._concluded(federation, Aggregated(name, replies, updates.parties, updates.weights / updates.weights.sum(),
+                                               updates.arrays))
         return replace(combined, updates=updates, memory={**combined.memory, **seen})
+
+    def _concluded(self, federation: Federation, aggregated: Aggregated) -> None:
+        for stage in self.parts.stages:
+            if hasattr(stage, "conclude"):
+                stage.conclude(federation, aggregated)
 
     def _aggregate_blindly(self, federation: Federation, state: State, replies: Replies, name: str,
                            weights: NDArray[np.float64]) -> Combined:
@@ -180,6 +187,7 @@ class Algorithm(ABC):
         one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
         combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
         federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
+        self._concluded(federation, Aggregated(name, replies, summed.parties, summed.shares, summed=summed))
         return combined
 
     def _root_update(self, federation: Federation, state: State) -> Arrays | None:

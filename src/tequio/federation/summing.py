@@ -38,7 +38,7 @@ def summed_updates(federation: Federation, stages: tuple[Stage, ...], replies: R
     kept = _alike(federation, replies, name, name_of(type(stage)))
     held = replies[kept[0]].payload[name]
     size = sum(prod(shape) for _, _, shape in held["layout"])
-    summed = stage.total(federation, replies.parties[kept], name, weights[kept], size)
+    summed = stage.total(federation, replies.parties[kept], name, weights[kept], size, held.get("riders", 0))
     mean = Replies((Reply(-1, {name: {**_cut(summed.mean, held["layout"]), **held["rest"]}}),))
     for before in reversed(stages[:stages.index(stage)]):
         mean = before.receive(mean, federation.round, federation.seed)
@@ -70,4 +70,4 @@ def _alike(federation: Federation, replies: Replies, name: str, stage: str) -> l
 def _promise(held: Any, stage: str) -> str:
     if not isinstance(held, dict) or held.get("by") != stage:
         return ""
-    return json.dumps([held.get("layout"), held.get("rest")], sort_keys=True, default=str)
+    return json.dumps([held.get("layout"), held.get("rest"), held.get("riders")], sort_keys=True, default=str)

@@ -73,4 +73,5 @@ def in_plain(given: list[np.ndarray], weights: Any, stage: Any, left: Any = None
     ring = Ring.of(stage.bits, stage.largest, len(given))
     shares = np.asarray(weights, dtype=float) / np.sum(weights)
     encoded = [ring.encoded(given[index], float(shares[index])) for index in left]
-    return ring.decoded(np.sum(encoded, axis=0, dtype=ring.kind), sum(shares[index] for index in left))
+    whole = ring.signed(np.sum(encoded, axis=0, dtype=ring.kind))
+    return whole / (ring.scale * shares[list(left)].sum())

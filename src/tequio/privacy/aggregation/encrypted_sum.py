@@ -18,7 +18,7 @@ from tequio.federation.stages import NUMBERS, Summed, Trait
 from tequio.federation.task import task
 from tequio.privacy.aggregation.ckks import BlindSum, decrypted, encrypted, fingerprint, without_secret
 from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.holding import forget_older, held, hold, let_go
+from tequio.privacy.aggregation.holding import forget_older, held, hold, let_go, riders
 from tequio.privacy.aggregation.key_sharing import HELLO, KEY, hand_key, offer_fault, say_hello, take_key
 from tequio.privacy.aggregation.phases import Phases
 from tequio.registry import register
@@ -65,9 +65,9 @@ class EncryptedSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int) -> Summed:
+              size: int, riders: int = 0) -> Summed:
         """Agree on a key, collect ciphertexts, add them, have the sum decrypted."""
-        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size)
+        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size, riders)
 
 
 class _Sum:
@@ -79,7 +79,7 @@ class _Sum:
         self._shares = dict(zip(parties.tolist(), shares.tolist(), strict=True))
         self._phases = Phases("encrypted sum", stage, federation, name, parties, _FEWEST)
 
-    def run(self, weight: float, size: int) -> Summed:
+    def run(self, weight: float, size: int, riders: int) -> Summed:
         """The weighted mean of those who sent ciphertexts."""
         holders, key = self._agree()
         replies = self._phases.ask("encrypt", holders, encrypt_update, {"count": len(self._asked), "has": key},
@@ -88,16 +88,17 @@ class _Sum:
         blind, faults = BlindSum(settings), {}
         for reply in replies:
             try:
-                blind.add(reply.payload.get("ciphertexts", []), size)
+                blind.add(reply.payload.get("ciphertexts", []), size + riders)
             except TequioError as cause:
                 faults[reply.party] = cause.message
         replies = self._phases.without(replies, faults)
         self._phases.require("encrypt", len(replies))
         ring = Ring.of(32, self._stage.largest, len(self._asked))
-        share = sum(self._shares[int(party)] for party in replies.parties)
-        whole = self._read(replies.parties, blind.result(), size, key)
+        shares = np.array([self._shares[int(party)] for party in replies.parties])
+        whole = self._read(replies.parties, blind.result(), size + riders, key)
         notes = {"encrypted_sum": {"name": self._name, "asked": len(self._asked), "summed": len(replies)}}
-        return Summed(whole / (ring.scale * share), replies.parties, weight * share, notes)
+        return Summed(whole[:size] / (ring.scale * shares.sum()), replies.parties, weight * float(shares.sum()), notes,
+                      whole[:size], (ring.bits, ring.largest, len(self._asked)), shares, whole[size:])
 
     def _agree(self) -> tuple[NDArray[np.int64], str]:
         """Parties that hold the same key, and which one: that which most have, or a new one."""
@@ -145,7 +146,8 @@ def encrypt_update(party: Party, payload: Payload, settings: Mapping[str, Any]) 
     """The update as whole numbers, encrypted."""
     key, stage = _key(party, payload), settings["stage"]
     ring = Ring.of(32, stage.largest, payload["count"])
-    whole = ring.encoded(held(party, payload["name"]), payload["share"]).view(np.int32)
+    whole = np.concatenate([ring.signed(ring.encoded(held(party, payload["name"]), payload["share"])),
+                            riders(party, payload["name"], payload["count"])])
     let_go(party, payload["name"])
     party.state.pop(HELLO, None)
     return {"ciphertexts": encrypted(key, whole), "settings": without_secret(key)}

@@ -52,8 +52,6 @@ class Ring:
         scaled: NDArray[np.float64] = np.rint(values.astype(np.float64) * (share * self.scale))
         return scaled.astype(np.int64).astype(self.kind)
 
-    def decoded(self, total: NDArray[Any], shares: float) -> NDArray[np.float64]:
-        """The weighted mean from a sum over parties whose shares sum to so much."""
-        signed = total.view(np.int32 if self.bits == 32 else np.int64)
-        mean: NDArray[np.float64] = signed.astype(np.float64) / (self.scale * shares)
-        return mean
+    def signed(self, total: NDArray[Any]) -> NDArray[np.int64]:
+        """The numbers of the ring as whole numbers around nought; over scale and shares they are a weighted mean."""
+        return total.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays
 
 HELD = "held updates"
+LARGEST_RIDERS = 1 << 30
 
 
 def forget_older(party: Party, *names: str) -> None:
@@ -46,6 +47,14 @@ def held(party: Party, name: str) -> NDArray[Any]:
                                "before, or was never made", remedy="each update is summed once")
     vector: NDArray[Any] = kept["vectors"][name]
     return vector
+
+
+def riders(party: Party, name: str, parties: int) -> NDArray[np.int64]:
+    """Small whole numbers that another stage put beside an update, to be summed with it; they must not overflow."""
+    beside: NDArray[np.int64] = party.state[HELD].get("riders", {}).get(name, np.empty(0, dtype=np.int64))
+    if beside.size and int(np.abs(beside).max()) * parties >= LARGEST_RIDERS:
+        raise DataError(f"sums of {parties} parties have no room for what rides along with the updates")
+    return beside
 
 
 def let_go(party: Party, name: str) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tequio.errors import PayloadError, PermissionDenied
 from tequio.federation.task import task
 from tequio.privacy.aggregation.fixed_point import Ring
 from tequio.privacy.aggregation.graph import needed_of
-from tequio.privacy.aggregation.holding import held, let_go
+from tequio.privacy.aggregation.holding import held, let_go, riders
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     derived,
@@ -85,7 +87,8 @@ def send_masked(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
     received = {str(other): _opened_share(party, mine, other, box)
                 for other, box in zip(senders, payload["boxes"], strict=True)}
     ring = Ring.of(stage.bits, stage.largest, payload["count"])
-    masked = ring.encoded(held(party, mine["name"]), payload["share"])
+    masked = np.concatenate([ring.encoded(held(party, mine["name"]), payload["share"]),
+                             riders(party, mine["name"], payload["count"]).astype(ring.kind)])
     add_mask(masked, mine["own mask"])
     common = in_common(mine["masking"], [_of(mine, "keys", other) for other in senders])
     for other, secret in zip(senders, common, strict=True):

@@ -61,7 +61,7 @@ class Phases:
         if left < needed:
             raise QuorumError(f"only {left} of {len(self.asked)} parties are left at '{phase}' of the {self.what} in "
                               f"round {self.federation.round}, and {needed} are needed to read it and to hide one "
-                              "update among others", remedy="ask more parties, or lower the stage's threshold if it has one")
+                              "update among others", remedy="ask more parties a round")
 
     @property
     def _quiet(self) -> Federation:

@@ -71,9 +71,9 @@ class SecureSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int) -> Summed:
+              size: int, riders: int = 0) -> Summed:
         """Keys, shares, masked updates, unmasking."""
-        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size)
+        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size, riders)
 
     def degree(self, parties: int) -> int:
         """How many neighbours each of so many parties has."""
@@ -92,14 +92,14 @@ class _Sum:
         self._phases = Phases("secure sum", stage, federation, name, parties,
                               max(needed_of(len(parties), stage.threshold), _FEWEST))
 
-    def run(self, weight: float, size: int) -> Summed:
+    def run(self, weight: float, size: int, riders: int) -> Summed:
         """The weighted mean of those who sent a masked update."""
         offered = self._phases.ask("keys", self._asked, offer_keys,
                                    fault=lambda reply: keys_fault(reply, self._phases.session))
         around = ring_of_neighbours(offered.parties, self._stage.degree(len(offered)),
                                     self._federation.rng("secure-sum neighbours"))
         dealt = self._deal(offered, around)
-        masked = self._collect(dealt, size)
+        masked = self._collect(dealt, size + riders)
         sent = {reply.party: reply.payload["masked"] for reply in masked}
         shown = self._unmask(dealt, set(sent))
         ring = Ring.of(self._stage.bits, self._stage.largest, len(self._asked))
@@ -107,10 +107,12 @@ class _Sum:
         for culprit, what in culprits:
             self._federation.record("failure", {"round": self._federation.round, "task": "secure-sum",
                                                 "party": self._federation.name(culprit), "cause": what, "trace": ""})
-        share = sum(self._shares[party] for party in sorted(sent))
+        shares = np.array([self._shares[party] for party in sorted(sent)])
         notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(sent),
                                 "neighbours": max(map(len, around.values())), "recovered": len(dealt.keys) - len(sent)}}
-        return Summed(ring.decoded(total, share), np.array(sorted(sent)), weight * share, notes)
+        whole = ring.signed(total)
+        return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight * float(shares.sum()),
+                      notes, whole[:size], (ring.bits, ring.largest, len(self._asked)), shares, whole[size:])
 
     def _deal(self, offered: Replies, around: dict[int, list[int]]) -> Dealt:
         """Let everybody share its secrets with its neighbours; keep those that enough neighbours can help."""
