@@ -48,6 +48,20 @@ class State:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """What an algorithm lets cross from the parties' rows, for whoever has to bound what that tells.
+
+    `arrays` are the parts of a reply that hold arrays. They pass the stages, and they reach the model as a mean over
+    the cohort and in no other way; parties weigh by their `rows` or all alike. `counts_answers` says that the model
+    also depends on how many parties answered. Nothing else that follows from rows leaves a party while it trains.
+    """
+
+    arrays: tuple[str, ...] = ("update",)
+    by_rows: bool = False
+    counts_answers: bool = False
+
+
+@dataclass(frozen=True)
 class Parts:
     """What an algorithm is composed of besides its own idea. The config fills it in."""
 
@@ -102,6 +116,10 @@ class Algorithm(ABC):
     def finished(self, state: State) -> str:
         """Why the algorithm itself has come to its end; empty while it goes on."""
         return ""
+
+    def crossing(self) -> Crossing | None:
+        """What of the parties' rows crosses in a round; nothing where that cannot be said in these terms."""
+        return None
 
     @property
     def learner(self) -> Learner:
@@ -169,7 +187,9 @@ class Algorithm(ABC):
         updates = replace(updates, root=self._root_update(federation, state))
         combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
-            federation.record("aggregation", {"round": federation.round, **combined.notes})
+            names = [federation.name(party) for party in combined.notes.get("parties", [])]
+            federation.record("aggregation", {"round": federation.round, **combined.notes,
+                                              **({"names": names} if names else {})})
         self._concluded(federation, Aggregated(name, replies, updates.parties, updates.weights / updates.weights.sum(),
                                                updates.arrays))
         return replace(combined, updates=updates, memory={**combined.memory, **seen})

@@ -57,10 +57,11 @@ class Trait:
 class Stage(Protocol):
     """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation.
 
-    A stage may also have `enter(party)`, which runs at the party before the task, and `prepare(federation, parties)`,
-    which runs at the coordinator before the parties are asked, and `conclude(federation, aggregated)`, which runs there
-    after an aggregation. Its `trait`, an attribute or property, says how it goes
-    with other stages; one that has none can only be used alone.
+    A stage may also have `enter(party)`, which runs at the party before the task, `prepare(federation, parties)`, which
+    runs at the coordinator before the parties are asked, `conclude(federation, aggregated)`, which runs there after an
+    aggregation, and `now()`, which gives the stage as it stands at the moment of an ask, for stages that learn from
+    round to round. Its `trait`, an attribute or property, says how it goes with other stages; one that has none can
+    only be used alone.
     """
 
     def send(self, party: Party, payload: Payload) -> Payload:
@@ -76,8 +77,8 @@ class Stage(Protocol):
 class Summed:
     """What a summing stage found out: the weighted mean, whose updates are in it, and notes for the record.
 
-    `whole` is the sum in whole numbers that the mean comes from, `ring` how they stand for numbers (bits, largest entry,
-    parties asked), `shares` what each party's update was multiplied with, and `riders` the sum of what rode along.
+    `whole` is the sum in whole numbers that the mean comes from, `ring` how they stand for numbers (bits, largest
+    entry, parties asked), `shares` what each party's update was multiplied with, `riders` the sum of what rode along.
     """
 
     mean: NDArray[np.float64]
@@ -124,3 +125,8 @@ def vectors_in(payload: Payload) -> list[str]:
 def summing_stage(stages: tuple[Stage, ...]) -> SummingStage | None:
     """The stage that hides updates, if there is one."""
     return next((stage for stage in stages if isinstance(stage, SummingStage)), None)
+
+
+def as_of_now(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages as they stand at this moment; most never change."""
+    return tuple(stage.now() if hasattr(stage, "now") else stage for stage in stages)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tequio.components import name_of
 from tequio.errors import ConfigError, DataError
+from tequio.federation.composition import trait_of
 from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
 from tequio.federation.stages import summing_stage
@@ -41,7 +42,9 @@ def summed_updates(federation: Federation, stages: tuple[Stage, ...], replies: R
     summed = stage.total(federation, replies.parties[kept], name, weights[kept], size, held.get("riders", 0))
     mean = Replies((Reply(-1, {name: {**_cut(summed.mean, held["layout"]), **held["rest"]}}),))
     for before in reversed(stages[:stages.index(stage)]):
-        mean = before.receive(mean, federation.round, federation.seed)
+        # Those that leave the form of an update as it is have nothing to undo; they have met the replies already.
+        if trait_of(before).gives:
+            mean = before.receive(mean, federation.round, federation.seed)
     return mean[0].payload[name], summed
 
 

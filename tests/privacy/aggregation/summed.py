@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ways import population
 
+from privacy.ways import population
 from tequio.engines.inline import InlineEngine
 from tequio.federation.federation import Federation, Rules
 from tequio.privacy.aggregation.fixed_point import Ring

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from scipy import stats
-from summed import federation, in_plain, total, vectors
 
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
@@ -15,6 +14,8 @@ from tequio.privacy.aggregation.encrypted_sum import EncryptedSum
 from tequio.privacy.aggregation.holding import HELD
 from tequio.privacy.aggregation.key_sharing import KEY
 from tequio.privacy.aggregation.secure_sum import SecureSum
+
+from .summed import federation, in_plain, total, vectors
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Reply

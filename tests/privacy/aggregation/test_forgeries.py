@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from summed import Hostile, federation, in_plain, total, vectors
 
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
 from tequio.privacy.aggregation.keys import fresh_key, public_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.aggregation.shamir import SHARE_BYTES
+
+from .summed import Hostile, federation, in_plain, total, vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from summed import federation, in_plain, total, vectors
 
 from tequio.errors import PartyError, QuorumError
 from tequio.federation.federation import Rules
 from tequio.privacy.aggregation.holding import HELD
 from tequio.privacy.aggregation.party_side import SECRETS
 from tequio.privacy.aggregation.secure_sum import SecureSum
+
+from .summed import federation, in_plain, total, vectors
 
 PHASES = ("keys", "shares", "masked", "unmask")
 

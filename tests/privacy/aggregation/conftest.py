@@ -1,1 +1,0 @@
-"""Puts this folder on the path, to import `summed`."""
