@@ -4,6 +4,7 @@ axe-core is looked for at $TEQUIO_AXE (the path of axe.min.js, from `npm install
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -103,22 +104,23 @@ def test_a_run_is_started_from_the_form_watched_stopped_and_resumed(opened):
     page.get_by_label("dataset", exact=True).select_option("iris")
     page.get_by_label("prepare", exact=True).fill('["standardise"]')
     page.get_by_label("learner", exact=True).select_option("sgd_classifier")
-    page.get_by_text("Engine").click()
+    page.locator("summary", has_text="Engine").click()
     page.get_by_label("workers", exact=True).fill("1")
     page.get_by_role("button", name="Start the run").click()
-    expect(page.get_by_role("heading", name="watched")).to_be_visible()
+    expect(page.get_by_role("heading", name="watched")).to_be_visible(timeout=60_000)
     expect(page.locator(".badge")).to_have_text("running")
-    page.wait_for_function("Number(document.getElementById('round').textContent) > 5")
-    page.wait_for_function("document.querySelector('.plot path.line')?.getAttribute('d').split('L').length > 3")
-    earlier = int(page.locator("#round").text_content())
-    page.wait_for_function(f"Number(document.getElementById('round').textContent) > {earlier}")
+    expect(page.locator("#round")).to_have_text(re.compile(r"^([6-9]|\d\d+)$"), timeout=60_000)
+    expect(page.locator(".plot path.line")).to_have_attribute("d", re.compile(r"M[^L]+(L[^L]+){4}"))
+    drawn = page.locator(".plot path.line").get_attribute("d")
+    expect(page.locator("#round")).not_to_have_text(page.locator("#round").text_content())
+    assert page.locator(".plot path.line").get_attribute("d") != drawn
     expect(page.locator("#parties tbody tr")).to_have_count(10)
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator(".badge")).to_have_text("stopped")
+    expect(page.locator(".badge")).to_have_text("stopped", timeout=60_000)
     done = int(page.locator("#round").text_content())
-    page.get_by_label("Rounds").fill(str(done + 3))
+    page.get_by_role("textbox", name="Rounds").fill(str(done + 3))
     page.get_by_role("button", name="Resume").click()
-    expect(page.locator(".badge")).to_have_text("finished")
+    expect(page.locator(".badge")).to_have_text("finished", timeout=60_000)
     expect(page.locator("#round")).to_have_text(str(done + 3))
     expect(page.locator(".plot path.line")).to_have_count(1)
 
@@ -200,6 +202,8 @@ def test_another_partition_brings_its_own_fields(opened):
 
 
 def test_everything_can_be_reached_by_keyboard(opened):
+    from playwright.sync_api import expect
+
     page = opened("/run/fedavg-0")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -212,7 +216,7 @@ def test_everything_can_be_reached_by_keyboard(opened):
     outline = page.locator(".plot svg").evaluate("one => getComputedStyle(one).outlineStyle")
     assert outline == "solid"
     page.get_by_text("The curves as a table").click()
-    assert page.locator(".numbers tbody tr").count() == 3
+    expect(page.locator(".numbers tbody tr")).to_have_count(3)
 
 
 def test_light_and_dark_follow_the_system_until_the_reader_chooses(opened):
