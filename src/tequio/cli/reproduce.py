@@ -125,6 +125,7 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     from tequio.views.centroids import save_centroids
     from tequio.views.critical_difference import save_critical_differences
     from tequio.views.timelines import save_timelines
+    from tequio.views.trust import save_trust
 
     figure = plan.study.figure
     if figure is None:
@@ -142,6 +143,8 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     path = store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
     if figure.kind == "timelines":
         save_timelines(drawn, path, title=plan.study.title)
+    elif figure.kind == "trust":
+        return [path] if save_trust(drawn, path, title=plan.study.title) else []
     else:
         save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
     return [path]

@@ -15,9 +15,10 @@ MULTILABEL = "mlfedavg"
 """What the names of algorithms begin with whose parties know different labels."""
 
 _CHANGES: dict[str, dict[str, Any]] = {
-    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}, "adoption": {}},
-    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
-                    "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
+    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "privacy": {}, "aggregator": {},
+              "adoption": {}},
+    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "privacy": {},
+                    "aggregator": {}, "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
 }
 
 
