@@ -139,6 +139,15 @@ def test_a_contest_without_runs_is_shown_as_not_run(plan, tmp_path):
     assert contests_table("title", decided).row_count == 1
 
 
+def test_a_problem_may_be_a_metric_of_the_same_runs():
+    contest = Contest(name="c", metrics=["x", "y"], methods={"a": ["one"], "b": ["two"]})
+    assert contest.problems() == [("x", ("one", "two")), ("y", ("one", "two"))]
+    with pytest.raises(ValueError, match="either a metric or metrics"):
+        Contest(name="c", methods={"a": ["one"], "b": ["two"]})
+    with pytest.raises(ValueError, match="has 2 metrics"):
+        Contest(name="c", metrics=["x", "y"], methods={"a": ["one"] * 3, "b": ["two"] * 3})
+
+
 def test_methods_need_equally_many_runs():
     with pytest.raises(ValueError, match="equally many runs"):
         Contest(name="c", metric="m", methods={"a": ["x"], "b": ["x", "y"]})

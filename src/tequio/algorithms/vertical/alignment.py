@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tequio.algorithms.vertical.meaning import tells
 from tequio.algorithms.vertical.rows import PARTS, QUERY, common_rows, fit_scale
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
@@ -148,3 +149,15 @@ def settle(party: Party, payload: Payload, settings: Settings) -> Payload:
     party.state["part"] = payload["part"]
     party.state["scale"] = fit_scale(common_rows(party, "train"))
     return {}
+
+
+_MASKED = "ids hashed and masked, in a secret order: how many there are"
+_PLACES = "which places of a shuffled list are common: how many ids are"
+_PARTS = "which common rows are for training, validation and testing"
+tells(mask, masked=_MASKED)
+tells(mask_again, masked=_MASKED)
+tells(count, rows="how many rows the party holds")
+tells(choose_order, common=_PLACES, order="in which order common rows are taken")
+tells(keep, common="which of the own rows are common, and in which order they are taken")
+tells(deal_parts, part=_PARTS)
+tells(settle, part=_PARTS)
