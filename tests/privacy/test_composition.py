@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import tequio
-from privacy.ways import Way, distance, length, mean, updates
 from tequio import registry
 from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.federation.composition import check_stages, why_not
 from tequio.federation.stages import Trait
 from tequio.privacy.compression.sparse import TopK
+
+from .ways import Way, distance, length, mean, updates
 
 STAGES = registry.names("stage")
 PAIRS = list(itertools.product(STAGES, STAGES))
