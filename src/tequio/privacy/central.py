@@ -68,6 +68,7 @@ class CentralDP:
 
     unit: ClassVar[str] = "party"
     place: ClassVar[Literal["coordinator", "party"]] = "coordinator"
+    protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
 
     def now(self) -> CentralDP:

@@ -58,6 +58,7 @@ class LocalDP:
 
     unit: ClassVar[str] = "party"
     place: ClassVar[Literal["coordinator", "party"]] = "party"
+    protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = True
 
     def send(self, party: Party, payload: Payload) -> Payload:

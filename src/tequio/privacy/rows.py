@@ -47,6 +47,7 @@ class SilentTraining:
 
     unit: ClassVar[str] = "row"
     place: ClassVar[Literal["coordinator", "party"]] = "party"
+    protects: ClassVar[str] = "training"
     by_party: ClassVar[bool] = True
 
     def send(self, party: Party, payload: Payload) -> Payload:

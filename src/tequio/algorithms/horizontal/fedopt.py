@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
@@ -78,7 +79,7 @@ class FedAvgM(Algorithm):
         state = fresh_state(self, federation)
         return state.next(moments={"velocity": constant(state.model, 0.0)})
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -113,7 +114,7 @@ class FedAdagrad(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -150,7 +151,7 @@ class FedYogi(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -190,7 +191,7 @@ class FedAdam(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, 0.0 if self.bias_correction else self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
