@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import ConfigError
 from tequio.experiments import store
 from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, write_checkpoint
-from tequio.experiments.config import config_hash, resolved_toml
+from tequio.experiments.config import config_hash, data_hash, resolved_toml
 from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
+from tequio.experiments.leakage import write_messages
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
 from tequio.experiments.participation import participation, participation_table, selection_metrics
@@ -21,11 +22,13 @@ from tequio.experiments.results import Result
 from tequio.experiments.scenario import Scenario, make_engine, make_scenario
 from tequio.experiments.stopping import Progress, StopRules
 from tequio.experiments.tracking import tracked
+from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
 from tequio.federation.models import difference, squared_norm
 from tequio.privacy.statement import statement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tequio.data.dataset import Dataset
@@ -35,25 +38,40 @@ if TYPE_CHECKING:
 
 
 def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
-               folder: Path | None = None) -> Result:
-    """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one."""
+               folder: Path | None = None, scenario: Scenario | None = None, engine: Engine | None = None) -> Result:
+    """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one.
+
+    A scenario and an engine that are at hand already are used instead of those that the config describes.
+    """
     listen("prepare", {"name": config.name, "rounds": config.rounds})
-    scenario = make_scenario(config, dataset)
+    scenario = scenario or make_scenario(config, dataset)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     checkpoint = read_checkpoint(place)
     (place / store.SUMMARY).unlink(missing_ok=True)
     store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
-    engine = make_engine(config)
+    engine = engine or make_engine(config)
     with (tracked(config, place, listen) as heard,
           closing(Recorder(place, heard, checkpoint.kept if checkpoint else None)) as recorder, closing(engine)):
         store.write_json(place / store.ENVIRONMENT, describe_environment())
         try:
+            if isinstance(engine, Announcing):
+                engine.announce(announcement_of(config, place, scenario.announced))
             engine.open(scenario.population)
             Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
+            if isinstance(engine, Announcing):
+                engine.finish()
         except BaseException as error:
             recorder.event("error", {"kind": type(error).__name__, "message": str(error)})
             raise
     return Result(place)
+
+
+def announcement_of(config: Config, folder: Path, announced: Mapping[str, Any]) -> Announcement:
+    """What parties that judge for themselves are told: what is run, and whose data it is about."""
+    share = {} if "schema" in announced else {"share": data_hash(config)}
+    return Announcement(folder.name, {
+        "name": config.name, "algorithm": config.algorithm["name"], "learner": dict(config.learner),
+        "rounds": config.rounds, "stages": [dict(stage) for stage in config.stages], **share, **announced})
 
 
 @dataclass
@@ -216,6 +234,7 @@ class Run:
         summary["metrics"] |= selection_metrics(self._federation, took_part)
         table = participation_table(self._federation, took_part)
         store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
+        write_messages(self._folder)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
 
     def _summary(self) -> dict[str, Any]:

@@ -181,6 +181,9 @@ class Federation:
         stages = as_of_now(stages)
         asked = self._known(parties)
         present = self.present(asked)
+        for stage in stages:
+            if hasattr(stage, "prepare"):
+                stage.prepare(self, present)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         timed = self._timed(parties, present, payload or {}, each, settings or {})
         working = present if timed is None else timed.working
@@ -194,8 +197,15 @@ class Federation:
         replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
         self._judge(task.name, len(asked), replies)
+        return self._received(task.name, len(asked), replies, stages)
+
+    def _received(self, task: str, asked: int, replies: Replies, stages: Sequence[Stage]) -> Replies:
+        """The replies after the coordinator halves of the stages; one that a stage cannot read is a failure too."""
+        known = len(replies.failures)
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
+        if len(replies.failures) > known:
+            self._judge(task, asked, replace(replies, failures=replies.failures[known:]))
         return replies
 
     def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
@@ -213,13 +223,13 @@ class Federation:
             raise DataError(f"there is no party number {wrong}", remedy=f"parties are numbered 0 to {len(self) - 1}")
         return asked
 
-    def present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the asked parties that do not drop out in this round."""
+    def present(self, asked: NDArray[np.int64], purpose: str = "dropout") -> NDArray[np.int64]:
+        """Those of the asked parties that do not drop out in this round; each purpose is a chance of its own."""
         if not self.rules.dropout:
             return asked
         parties = asked.tolist()
         streams = Streams(self.seed, self.round, parties)
-        stays = [streams.of("dropout", party).random() >= self.rules.dropout for party in parties]
+        stays = [streams.of(purpose, party).random() >= self.rules.dropout for party in parties]
         present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
         return present
 

@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt, Interval
 from tequio.errors import ConfigError
 from tequio.federation.exchange import Reply
 from tequio.federation.rng import stream
+from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.clipping import clipped, with_noise
 from tequio.privacy.ledger import Context, Entry, Ledger, round_up
@@ -70,6 +71,7 @@ class CentralDP:
     place: ClassVar[Literal["coordinator", "party"]] = "coordinator"
     protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
+    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator", adds_up=False)
 
     def now(self) -> CentralDP:
         """With the clip of this moment."""

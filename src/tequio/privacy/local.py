@@ -17,6 +17,7 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from tequio.errors import ConfigError
+from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.clipping import clipped, with_noise
 from tequio.privacy.ledger import Context, Entry, Ledger
@@ -60,6 +61,7 @@ class LocalDP:
     place: ClassVar[Literal["coordinator", "party"]] = "party"
     protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = True
+    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="party")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip and noise."""

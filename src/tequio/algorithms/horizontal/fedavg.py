@@ -51,6 +51,8 @@ class FedAvg(Algorithm):
         mix: share of the global model in a party's next starting point; below 1 parties keep part of their own
     """
 
+    sums_only = True
+
     weights: Weights = "size"
     mix: Annotated[float, Interval(gt=0, le=1)] = 1.0
 

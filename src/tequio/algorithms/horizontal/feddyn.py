@@ -49,6 +49,8 @@ class FedDyn(Algorithm):
         regularisation: strength alpha of the dynamic regulariser
     """
 
+    sums_only = True
+
     regularisation: Annotated[float, Gt(0)] = 0.1
 
     def start(self, federation: Federation) -> State:

@@ -55,6 +55,8 @@ class FedNova(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     proximal: Annotated[float, Ge(0)] = 0.0
     weights: Weights = "size"
 

@@ -70,6 +70,8 @@ class FedAvgM(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     coordinator_rate: Positive = 1.0
     momentum: Beta = 0.9
     weights: Weights = "size"
@@ -104,6 +106,8 @@ class FedAdagrad(Algorithm):
         tau: adaptivity; the smaller, the more the steps of all weights are alike
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
+
+    sums_only = True
 
     coordinator_rate: Positive = 0.1
     beta1: Beta = 0.0
@@ -140,6 +144,8 @@ class FedYogi(Algorithm):
         tau: adaptivity; the smaller, the more the steps of all weights are alike
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
+
+    sums_only = True
 
     coordinator_rate: Positive = 0.01
     beta1: Beta = 0.9
@@ -179,6 +185,8 @@ class FedAdam(Algorithm):
         bias_correction: start both moments at 0 and correct their bias, as Adam does and the paper does not
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
+
+    sums_only = True
 
     coordinator_rate: Positive = 0.01
     beta1: Beta = 0.9

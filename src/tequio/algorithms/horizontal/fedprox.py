@@ -41,6 +41,8 @@ class FedProx(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     proximal: Annotated[float, Ge(0)] = 0.01
     weights: Weights = "size"
 

@@ -34,6 +34,8 @@ class FedSGD(Algorithm):
         weights: weigh each party by its number of training rows (size: as if pooled), or all alike (uniform)
     """
 
+    sums_only = True
+
     weights: Weights = "size"
 
     def start(self, federation: Federation) -> State:

@@ -57,6 +57,8 @@ class Scaffold(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform, as in the paper)
     """
 
+    sums_only = True
+
     coordinator_rate: Annotated[float, Gt(0)] = 1.0
     control_from: Literal["path", "gradient"] = "path"
     weights: Weights = "size"
