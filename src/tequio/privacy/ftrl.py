@@ -21,6 +21,7 @@ from annotated_types import Ge, Gt
 from tequio.errors import ConfigError
 from tequio.federation.exchange import Reply
 from tequio.federation.rng import stream
+from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.central import gaussian
 from tequio.privacy.clipping import clipped, with_noise
@@ -68,6 +69,7 @@ class TreeNoise:
     place: ClassVar[Literal["coordinator", "party"]] = "coordinator"
     protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = True
+    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator", adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip."""

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt
 from tequio.data.dataset import Dataset, Source
 from tequio.errors import ConfigError
 from tequio.federation.population import PartyData
+from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.registry import register
@@ -57,6 +58,7 @@ class RandomisedResponse:
     place: ClassVar[Literal["coordinator", "party"]] = "party"
     protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
+    trait: ClassVar[Trait] = Trait(noise="party")
 
     def enter(self, party: Party) -> None:
         """Before the task: swap the training labels for the answers, which the party keeps."""

@@ -72,7 +72,7 @@ def _with_silence(algorithm: Algorithm) -> Algorithm:
     local = algorithm.parts.local
     if not isinstance(local, PrivateTraining):
         return algorithm
-    stages = (*algorithm.parts.stages, SilentTraining(noise=local.noise))
+    stages = (SilentTraining(noise=local.noise), *algorithm.parts.stages)
     return replace(algorithm, parts=replace(algorithm.parts, stages=stages))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import ConfigError
+from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.privacy.local import costliest
@@ -54,6 +55,7 @@ class NoisySums:
     place: ClassVar[Literal["coordinator", "party"]] = "party"
     protects: ClassVar[str] = "sums"
     by_party: ClassVar[bool] = True
+    trait: ClassVar[Trait] = Trait(takes=("model",), noise="party")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: noise every sum."""
