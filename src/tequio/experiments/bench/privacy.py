@@ -23,7 +23,7 @@ _MARK = 0.05
 
 
 def clipping_and_noise(repeats: int, workers: int) -> dict[str, Any]:
-    """Both halves of central differential privacy, its clip at the median, over a round of the case `mlp` without any stage."""
+    """Both halves of central differential privacy, clip at the median, over a round of the case `mlp` without it."""
     limits, problem = one_thread(), PROBLEMS["mlp"]
     rounds = Rounds(problem.algorithm(), problem.population(), InlineEngine())
     replies = rounds.federation.ask(range(problem.cohort), train, {"model": rounds.state.model},
