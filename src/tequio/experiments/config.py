@@ -47,6 +47,7 @@ _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
                                "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
                                "contribution": {}, "attack": {}, "privacy": Privacy().model_dump(),
+                               "algorithm.radius": 0.0, "algorithm.low": 0.0, "algorithm.high": 0.0,
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
                                "rules.replays": Rules().replays, "data.partition.called": None,
