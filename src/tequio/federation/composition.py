@@ -79,6 +79,8 @@ def _conflict(first: Trait, later: Trait, name: str, later_name: str) -> str:
     if "coordinator" in (first.noise, later.noise) and (first.proves or later.proves):
         noisy, proving = (name, later_name) if first.noise else (later_name, name)
         return f"'{proving}' could not tell the noise that '{noisy}' adds at the coordinator from tampering"
+    if first.proves and (later.gives or later.bounds or later.noise or later.stretches):
+        return f"'{name}' commits to what crosses, so it comes after '{later_name}', which changes that"
     if later.hides and not first.adds_up:
         return f"the coordinator half of '{name}' looks at each update, and '{later_name}' shows it their sum only"
     return ""

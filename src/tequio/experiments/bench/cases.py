@@ -16,7 +16,7 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, multilabel, peers, personal, robust, trees
+from tequio.experiments.bench import million, multilabel, peers, personal, privacy, robust, trees
 from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
 from tequio.experiments.bench.intersection import intersect
@@ -154,6 +154,7 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "million": _million, "multilabel": _multilabel,
     "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "personal": _personal,
     "consistency": _consistency, "psi": intersect, "noop": _noop,
+    "masking": privacy.masking, "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression,
     "import": _import, "help": _help,
 }
 ON_REQUEST: dict[str, Callable[[int, int], dict[str, Any]]] = {"robust-large": _robust_large}
