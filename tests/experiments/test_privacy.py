@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tequio
 from tequio.errors import ConfigError
 from tequio.experiments.api import resume_run
+from tequio.experiments.baselines import baseline_config
 from tequio.experiments.config import complete, config_hash
 from tequio.experiments.scenario import make_scenario
 from tequio.privacy.accounting import Release, epsilon_of
@@ -84,6 +86,38 @@ def test_what_keeps_the_guarantee_runs(changes, tmp_path):
     assert 0 < result.privacy["epsilon"] < 200
     assert result.privacy["releases"] == 4
     assert "Epsilon" in result.privacy["words"]
+
+
+ROWS = {"stages": [], "local": {"name": "dp-sgd", "noise": 1.0, "batch": 10, "learning_rate": 1e-3}}
+
+
+def test_private_rows_cost_what_the_steps_of_their_party_cost(tmp_path):
+    result = tequio.run(given(**ROWS, rounds=2, output={"folder": str(tmp_path)}))
+    rows = [len(part) for part in np.array_split(np.arange(455), 8)]  # 57 of 455 rows, or 56
+    by_hand = [epsilon_of({Release(1.0, sampling="poisson", rate=10 / count): 2 * 6}, 1e-5) for count in set(rows)]
+    assert result.privacy["epsilon"] == pytest.approx(max(by_hand), rel=1e-6)
+    assert result.privacy["unit"] == "row"
+    assert "train.loss" not in result.metrics.columns
+
+
+def test_the_noise_of_private_rows_is_calibrated_too():
+    made = scenario(stages=[], local={"name": "dp-sgd", "batch": 10}, privacy={"epsilon": 4.0, "accountant": "rdp"})
+    assert made.algorithm.parts.local.noise == made.ledger.mechanism.noise > 0.5
+
+
+@pytest.mark.parametrize(("reason", "changes"), [
+    ("also sends gradients", {"algorithm": {"name": "scaffold", "control_from": "gradient"}}),
+    ("only torch learners", {"learner": "logistic_regression"}),
+    ("the selector 'oort'", {"selector": {"name": "oort", "count": 2}})])
+def test_what_voids_private_rows_is_refused(reason, changes):
+    with pytest.raises(ConfigError, match=reason):
+        scenario(**ROWS, **changes)
+
+
+def test_a_baseline_of_private_rows_trains_without_noise():
+    made = baseline_config(complete(given(**ROWS)), "centralised")
+    assert made.local["name"] == "minibatch"
+    assert made.local["batch"] == 10
 
 
 def test_metrics_at_the_parties_are_said_aloud():

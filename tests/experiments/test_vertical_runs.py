@@ -32,9 +32,9 @@ def customers(path, rows=240, seed=0, *, target=True):
 
 
 def config(folder, **more):
-    return {"name": "loan", "rounds": 4, "output": {"folder": str(folder / "runs")},
+    return {"name": "loan", "rounds": 4, "engine": {"workers": 1}, "output": {"folder": str(folder / "runs")},
             "data": {"name": "csv", "path": str(customers(folder / "customers.csv")), "target": "repaid",
-                     "id": "customer", "partition": {
+                     "id": "customer", "prepare": ["minmax"], "partition": {
                          "name": "columns", "called": ["bank", "insurer"], "overlap": 0.8,
                          "names": [["income", "debts"], ["age", "claims"]]}},
             "algorithm": {"name": "split-nn", "bottom": [8], "cut": [4], "top": [8]},

@@ -38,7 +38,7 @@ def predict(run: str | Path, data: Any, *, id: str | None = None, ids: Sequence[
     rows = data if isinstance(data, Dataset) else read(
         data, id=named, target_kind="none", schema=replace(schema, target=Target("none")))
     rows = _with_target(_picked(rows, ids), schema.target)
-    with replayed(folder, dataset=rows) as again:
+    with replayed(folder, fresh=rows) as again:
         asking = again.federation.index(ask) if ask else None
         found = again.algorithm.predict(again.federation, again.state, asking)
     return _table(rows.ids[found["rows"]], found["scores"], schema.target)

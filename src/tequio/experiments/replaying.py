@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import State
     from tequio.federation.exchange import Order
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,17 @@ class Listening(InlineEngine):
         super().submit(order)
 
 @contextmanager
-def replayed(folder: Path, *, dataset: Dataset | None = None, engine: InlineEngine | None = None) -> Iterator[Replay]:
-    """Take up a run; where a dataset is given, the parties hold its rows instead of those that they trained on."""
+def replayed(folder: Path, *, fresh: Dataset | None = None, engine: InlineEngine | None = None) -> Iterator[Replay]:
+    """Take up a run; where fresh rows are given, the parties hold these instead of those that they trained on."""
     config = load_config(folder / CONFIG)
-    scenario = make_scenario(config)
+    scenario = make_scenario(config, fresh=fresh)
     if not isinstance(scenario.algorithm, VerticalAlgorithm):
         raise ConfigError(f"'{folder.name}' is no run of a vertical algorithm",
                           remedy="choose a run whose parties hold different columns")
     checkpoint = read_checkpoint(folder)
     if checkpoint is None or not checkpoint.state.model:
         raise RunError(f"'{folder.name}' has no trained model yet", remedy="let the run come to its end first")
-    population = scenario.population if dataset is None else _holding(scenario, dataset)
+    population = scenario.population if scenario.fresh is None else _holding(scenario.population, scenario.fresh)
     with closing(engine or InlineEngine()) as used:
         used.open(population)
         used.restore(checkpoint.parties)
@@ -74,9 +75,8 @@ def replayed(folder: Path, *, dataset: Dataset | None = None, engine: InlineEngi
         yield Replay(scenario, scenario.algorithm, federation, checkpoint.state)
 
 
-def _holding(scenario: Scenario, dataset: Dataset) -> Any:
+def _holding(old: Population, dataset: Dataset) -> Population:
     """The same parties and columns with other rows."""
-    old = scenario.population
     if dataset.schema.names != old.schema.names:
         raise ConfigError("the new rows do not have the columns that the parties trained on",
                           remedy=f"give a file with the columns {', '.join(old.schema.names[:5])}, ...")

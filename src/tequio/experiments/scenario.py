@@ -46,7 +46,7 @@ class Scenario:
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
-    `announced` is what real parties have to be told of their data in this run.
+    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it.
     """
 
     population: Population
@@ -62,10 +62,14 @@ class Scenario:
     facts: Mapping[str, Any] = field(default_factory=dict)
     ledger: Ledger | None = None
     announced: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Dataset | None = None
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
+
+    `fresh` rows are prepared as those that were trained on.
+    """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     train, validation = _kept_back(config, train)
@@ -76,12 +80,12 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
-    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
+    population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
     algorithm, ledger = with_ledger(config, attacked(make_algorithm(config), hostility), population, rules, clock,
                                     hostility)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
-                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger)
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh)
 
 
 def make_algorithm(config: Config) -> Algorithm:

@@ -53,12 +53,16 @@ class Crossing:
 
     `arrays` are the parts of a reply that hold arrays. They pass the stages, and they reach the model as a mean over
     the cohort and in no other way; parties weigh by their `rows` or all alike. `counts_answers` says that the model
-    also depends on how many parties answered. Nothing else that follows from rows leaves a party while it trains.
+    also depends on how many parties answered, `besides_training` that arrays follow from rows in another way than by
+    local training, and `local` is that training where it is not the configured one. Nothing else that follows from rows
+    leaves a party while it trains.
     """
 
     arrays: tuple[str, ...] = ("update",)
     by_rows: bool = False
     counts_answers: bool = False
+    besides_training: bool = False
+    local: LocalTraining | None = None
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from tequio.privacy.accounting import Accountant, Sampling, Spent, epsilon_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Sequence
 
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
@@ -35,8 +33,9 @@ class Terms:
 class Context:
     """What the ledger has to know of a run: how parties are drawn, what they send, and how they weigh.
 
-    `turns` is the number of groups where parties take turns (0: they do not), `rows` the training rows of each party,
-    and `steps` its local steps a round, for mechanisms that protect single rows.
+    `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
+    `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
+    `everybody` are those it can be asked of.
     """
 
     parties: int
@@ -46,8 +45,8 @@ class Context:
     arrays: tuple[str, ...] = ("update",)
     by_rows: bool = False
     turns: int = 0
-    rows: NDArray[Any] | None = None
-    steps: NDArray[Any] | None = None
+    descent: Callable[[int], tuple[float, int]] | None = None
+    everybody: tuple[int, ...] = ()
 
     @property
     def rate(self) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tequio.components import name_of
 from tequio.federation.aggregation import Mean
+from tequio.learners.torch_learner import TorchLearner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rul
         yield from _about_the_sum(algorithm, rules)
     if algorithm.parts.contribution is not None:
         yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")
+    if mechanism.unit == "row":
+        yield from _about_rows(algorithm)
     yield from mechanism.objections(context)
 
 
@@ -51,3 +54,13 @@ def _about_the_sum(algorithm: Algorithm, rules: Rules) -> Iterator[str]:
     if rules.largest_update:
         yield ("rules.largest_update leaves parties out by comparing them with others, so that one changes what the "
                "rest add: set it to 0")
+
+
+def _about_rows(algorithm: Algorithm) -> Iterator[str]:
+    crossing = algorithm.crossing()
+    if crossing is not None and crossing.besides_training:
+        yield (f"the algorithm '{name_of(type(algorithm))}' also sends gradients that its private training has not "
+               "noised: set algorithm.control_from = 'path'")
+    if not isinstance(algorithm.parts.learner, TorchLearner):
+        yield ("only torch learners can be trained by 'dp-sgd', which needs the gradients of single rows: choose "
+               "'logistic' or 'mlp'")

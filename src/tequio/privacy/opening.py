@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tequio.errors import ConfigError
 from tequio.federation.selection import FixedParties
 from tequio.federation.selectors.in_turn import InTurn
-from tequio.privacy.accounting import Sampling, noise_for
+from tequio.learners.batches import steps_of_epochs
+from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.privacy.accounting import Sampling, Spent, noise_for
 from tequio.privacy.ledger import Context, Ledger, Mechanism, Terms, round_up
 from tequio.privacy.objections import objections
+from tequio.privacy.rows import SilentTraining
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.federation import Federation
@@ -36,6 +40,7 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
 
     `voids` and `caveats` are what the caller knows of the run besides.
     """
+    algorithm = _with_silence(algorithm)
     mechanism = mechanism_of(algorithm.parts.stages)
     if mechanism is None:
         if terms.epsilon:
@@ -54,7 +59,18 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
                          ledger=ledger)
     ledger.mechanism = ready
     stages = tuple(ready if hasattr(stage, "planned") else stage for stage in algorithm.parts.stages)
-    return replace(algorithm, parts=replace(algorithm.parts, stages=stages)), ledger
+    local = algorithm.parts.local
+    local = replace(local, noise=noise) if isinstance(local, PrivateTraining) else local
+    return replace(algorithm, parts=replace(algorithm.parts, stages=stages, local=local)), ledger
+
+
+def _with_silence(algorithm: Algorithm) -> Algorithm:
+    """Where local training is private, the stage that keeps its ledger."""
+    local = algorithm.parts.local
+    if not isinstance(local, PrivateTraining):
+        return algorithm
+    stages = (*algorithm.parts.stages, SilentTraining(noise=local.noise))
+    return replace(algorithm, parts=replace(algorithm.parts, stages=stages))
 
 
 def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechanism: Mechanism) -> Context:
@@ -65,7 +81,25 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
     cohort, crossing = _cohort(selector, parties), algorithm.crossing()
     return Context(parties, cohort, sampling, rounds, crossing.arrays if crossing else ("update",),
                    crossing.by_rows if crossing else False,
-                   -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0)
+                   -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
+                   *_descent(algorithm, federation, mechanism))
+
+
+def _descent(algorithm: Algorithm, federation: Federation,
+             mechanism: Mechanism) -> tuple[Callable[[int], tuple[float, int]] | None, tuple[int, ...]]:
+    """What the rows of a party go through in a round: by their number, and by its own settings."""
+    if mechanism.unit != "row":
+        return None, ()
+    crossing, population = algorithm.crossing(), federation.population
+    common = crossing.local if crossing and crossing.local else algorithm.parts.local
+
+    @cache
+    def descent(party: int) -> tuple[float, int]:
+        local = replace(common, **population.overrides.get(party, {}).get("local", {}))
+        rows = len(population.view(party).train)
+        return batch_chance(rows, local), sum(steps_of_epochs(rows, local))
+
+    return descent, tuple(int(party) for party in federation.eligible())
 
 
 def _cohort(selector: Any, parties: int) -> float:
@@ -83,8 +117,13 @@ def _calibrated(mechanism: Mechanism, terms: Terms, context: Context) -> float:
     if not terms.epsilon:
         raise ConfigError("nothing says how much noise the run's privacy stage adds",
                           remedy="set the stage's noise, or a budget: privacy.epsilon")
-    return noise_for(terms.epsilon, terms.delta,
-                     lambda noise: mechanism.spent(mechanism.planned(noise, context), context)[0], terms.accountant)
+    bills = len(mechanism.spent(mechanism.planned(1.0, context), context))
+    return max(noise_for(terms.epsilon, terms.delta, partial(_bill, mechanism, context, place), terms.accountant)
+               for place in range(bills))
+
+
+def _bill(mechanism: Mechanism, context: Context, place: int, noise: float) -> Spent:
+    return mechanism.spent(mechanism.planned(noise, context), context)[place]
 
 
 def _too_large(terms: Terms, context: Context) -> list[str]:

@@ -34,9 +34,8 @@ def in_words(ledger: Ledger, epsilon: float) -> str:
     parts = [f"Epsilon {epsilon:.3g}{budget} at delta {terms.delta:g}, by {len(ledger.entries)} releases "
              f"({terms.accountant.upper()} accountant): whoever sees all of them can hardly tell "
              f"{_HIDDEN[mechanism.unit]}.", mechanism.words(ledger.context)]
-    if not getattr(mechanism, "secret", True):
-        parts.append("Noise and choices follow from the seed, which must stay secret; for a real release set "
-                     "secret = true on the stage.")
+    if not getattr(mechanism, "secret", False):
+        parts.append("Noise and choices follow from the seed, which must stay secret.")
     if ledger.caveats:
         parts.append("Not covered: " + "; ".join(ledger.caveats) + ".")
     return " ".join(parts)

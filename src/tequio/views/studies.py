@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,17 @@ def studies_table(studies: list[dict[str, Any]]) -> Table:
     table = _table("", "study", "title", "source", "finished")
     for study in studies:
         table.add_row(study["study"], study["title"], study["source"], f"{study['finished']} of {study['cells']} cells")
+    return table
+
+
+def verdicts_table(studies: list[tuple[str, list[Row]]]) -> Table:
+    """One line a study: how many of its cells came out how."""
+    titles = {"reached": "reached", "below": "below", "differs": "differs", "not comparable": "other data",
+              "no published number": "unpublished", "not run": "not run"}
+    table = _table("", "study", "cells", *titles.values())
+    for name, rows in studies:
+        counts = Counter(row.verdict for row in rows)
+        table.add_row(name, str(len(rows)), *(str(counts[verdict] or "") for verdict in titles))
     return table
 
 

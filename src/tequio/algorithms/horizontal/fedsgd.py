@@ -44,7 +44,7 @@ class FedSGD(Algorithm):
 
     def crossing(self) -> Crossing:
         """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
+        return Crossing(by_rows=self.weights == "size", local=one_step(self.parts.local))
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, take one step each, average."""

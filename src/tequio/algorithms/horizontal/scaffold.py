@@ -72,7 +72,8 @@ class Scaffold(Algorithm):
 
     def crossing(self) -> Crossing:
         """The changes of the model and of the control variate, as means whose share of all depends on who answered."""
-        return Crossing(("update", "control"), by_rows=self.weights == "size", counts_answers=True)
+        return Crossing(("update", "control"), by_rows=self.weights == "size", counts_answers=True,
+                        besides_training=self.control_from == "gradient")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train with control, average changes of models and of control variates."""

@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from tequio.federation.task import Task
 
 UNKNOWN = "not described"
+_REQUEST = {"part": "which part of the common rows is meant", "positions": "which common rows are in the batch",
+            "step": "the number of the batch", "features": "the receiver's columns of rows of the coordinator's own",
+            "target": "labels of rows of the coordinator's own"}
+"""Fields by which any task is told the rows it is about; see `rows.asked_rows`."""
+
 _meanings: dict[tuple[str, str], str] = {}
 
 
@@ -18,4 +23,5 @@ def tells(task: Task, **fields: str) -> None:
 
 def meaning_of(task: str, field: str) -> str:
     """What a field tells; fields inside another (`gradients/1`) mean what that one does."""
-    return _meanings.get((task, field.partition("/")[0]), UNKNOWN)
+    name = field.partition("/")[0]
+    return _meanings.get((task, name)) or _REQUEST.get(name, UNKNOWN)

@@ -165,15 +165,11 @@ def _guarded(party: Party, payload: Payload, shares: Arrays, rows: Dataset, sett
             for name, share in shares.items()}
 
 
-_WHICH = {"part": "which part of the common rows is meant", "positions": "which common rows are in the batch",
-          "step": "the number of the batch", "first": "whether a round begins"}
-_FROM_COORDINATOR = {"features": "the receiver's columns of rows that are the coordinator's own",
-                     "target": "labels of rows that are the coordinator's own"}
 _ACTIVATIONS = "outputs of a bottom, row by row: a transformation of the columns below it"
 _GRADIENT = "how the loss changes with the own activations, row by row: may tell labels, see `protection`"
 tells(build, cut="width of the cut layer", joined="width of the top's input", columns="how many columns the party has")
-tells(step, **_WHICH, gradient=_GRADIENT, activations=_ACTIVATIONS)
-tells(activate, **_WHICH, **_FROM_COORDINATOR, activations=_ACTIVATIONS)
-tells(learn_top, **_WHICH, activations=_ACTIVATIONS, gradients=_GRADIENT, loss="mean loss of the round so far",
-      rows="how many rows that loss is of")
-tells(score, **_WHICH, **_FROM_COORDINATOR, activations=_ACTIVATIONS)
+tells(step, first="whether a round begins", gradient=_GRADIENT, activations=_ACTIVATIONS)
+tells(activate, activations=_ACTIVATIONS)
+tells(learn_top, first="whether a round begins", activations=_ACTIVATIONS, gradients=_GRADIENT,
+      loss="mean loss of the round so far", rows="how many rows that loss is of")
+tells(score, activations=_ACTIVATIONS)

@@ -167,9 +167,7 @@ def end_request(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
 
 
 _COUNTS = "counts over all rows of a part"
-tells(tally_scores, part="which part of the common rows is meant", target="labels of rows of the coordinator's own",
-      features="the receiver's columns of rows of the coordinator's own", rows=_COUNTS, loss_sum=_COUNTS,
-      confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS, absolute_error=_COUNTS, target_sum=_COUNTS,
-      target_squares=_COUNTS)
+tells(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS,
+      absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
 tells(hand_out, scores="the prediction for each row asked about")
 tells(end_request, asking="who asked", rows="which of the asking party's rows these are")

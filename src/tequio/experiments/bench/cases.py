@@ -23,6 +23,7 @@ from tequio.experiments.bench.intersection import intersect
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
 from tequio.experiments.bench.timing import oort_among_a_million, timing_only
+from tequio.experiments.bench.vertical_trees import secureboost
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import task
@@ -153,8 +154,8 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
     "million": _million, "multilabel": _multilabel,
     "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "personal": _personal,
-    "consistency": _consistency, "psi": intersect, "noop": _noop,
-    "masking": privacy.masking, "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression,
+    "consistency": _consistency, "psi": intersect, "secureboost": secureboost, "masking": privacy.masking,
+    "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression, "noop": _noop,
     "import": _import, "help": _help,
 }
 ON_REQUEST: dict[str, Callable[[int, int], dict[str, Any]]] = {"robust-large": _robust_large}

@@ -104,7 +104,6 @@ def start_margins(party: Party, payload: Payload, settings: Settings) -> Payload
     party.state["base"] = model.base
     party.state["objective"] = model.objective
     party.state["margins"] = np.repeat(model.base[None], len(rows), axis=0)
-    keep_trees(party, Skeleton.empty(), {"value": np.zeros(0), "gain": np.zeros(0)})
     return {}
 
 
@@ -131,7 +130,7 @@ def add_trees(party: Party, payload: Payload, settings: Settings) -> Payload:
     value = LossEarned(learner.growth).value(np.ldexp(grove.sums.astype(np.float64), -grove.fraction))
     value = np.where(grove.left < 0, value, 0.0)
     margins = party.state["margins"] + value[grove.node_of].T
-    keep_trees(party, grown.trees, {"value": value[grown.order], "gain": grove.gain[grown.order]}, undo="margins")
+    keep_trees(party, grown, {"value": value}, undo="margins")
     party.state["margins"] = margins
     rows = common_rows(party, "train")
     counts = tally(rows.schema.target, scores_of(party.state["objective"], margins), rows.target)

@@ -114,8 +114,7 @@ def drawn_rows(trees: int, rows: int, rng: np.random.Generator) -> NDArray[np.ui
 @task("vertical-forest: hide classes")
 def hide_classes(party: Party, payload: Payload, settings: Settings) -> Payload:
     """At the label holder: a one in the place of each row's class, hidden."""
-    if "trees" in party.state or payload["trees"]:
-        require_trees(party, payload["trees"])
+    require_trees(party, payload["trees"])
     rows = common_rows(party, "train")
     classes = (class_codes(rows, "vertical-forest")[:, None] == np.arange(rows.schema.target.size)).astype(np.int64)
     form = Form.of_counts(len(rows))
@@ -128,8 +127,7 @@ def hide_classes(party: Party, payload: Payload, settings: Settings) -> Payload:
 def add_trees(party: Party, payload: Payload, settings: Settings) -> Payload:
     """At the label holder: the classes at the leaves of the grown trees."""
     grown = grown_leaves(party, payload)
-    counts = grown.grove.sums.astype(np.float64)
-    keep_trees(party, grown.trees, {"counts": counts[grown.order], "gain": grown.grove.gain[grown.order]})
+    keep_trees(party, grown, {"counts": grown.grove.sums.astype(np.float64)})
     return {}
 
 
