@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tequio import registry
 from tequio.engines.network.audit import AuditLog
 from tequio.engines.network.control import Control, ask
 from tequio.engines.network.engine import Network
@@ -90,6 +91,7 @@ def serve_party(home: Path, patience: int) -> None:
     from tequio.engines.network.dialling import PartyLink
     from tequio.engines.network.site import Site
 
+    registry.load_everything()  # before the first task has to wait for it
     place = PartyHome(home)
     facts, policy = place.facts, read_policy(place.policy)
     holding = open_holding(facts["name"], facts["data"])
