@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tequio.experiments.api import run, sweep
     from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
+    from tequio.experiments.searching import search
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
@@ -27,12 +28,13 @@ _HOMES = {
     "explain": "tequio.experiments.explaining",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
+    "search": "tequio.experiments.searching",
     "sweep": "tequio.experiments.api",
     "task": "tequio.federation.task",
 }
 
 __all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "register", "run",
-           "sweep", "task"]
+           "search", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,8 +46,8 @@ def run(
     A config with a [sweep] table runs every combination and skips what is finished.
     """
     _advice.clear()
-    overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
-    with _stdout_for_json(as_json) as write, _progress(quiet) as listen:
+    overrides = [*(settings or []), *shortcuts(seed, engine, workers, out)]
+    with stdout_for_json(as_json) as write, progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
         if as_json:
             write(json.dumps(document))
@@ -73,6 +73,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     if file is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
     given = read_given(file, overrides)
+    if given.get("search"):
+        raise ConfigError(f"{file.name} has a [search] table", remedy=f"type: tequio search {file}")
     if given.get("sweep"):
         swept = run_sweep(given, source=file.name, listen=listen)
         return swept.to_dict(), lambda: _show_sweep(swept)
@@ -80,13 +82,15 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     return result.to_dict(), lambda: _show_run(result)
 
 
-def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+    """Options that are short for keys of a config."""
     values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "output.folder": out}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Listener]:
+def progress(quiet: bool) -> Iterator[Listener]:
+    """A progress bar, unless it is to be quiet; and what to type if it is stopped."""
     from tequio.views.progress import shown
 
     def remember(kind: str, facts: dict[str, Any]) -> None:
@@ -101,7 +105,7 @@ def _progress(quiet: bool) -> Iterator[Listener]:
 
 
 @contextmanager
-def _stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
+def stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
     """Keep stdout for the document: whatever else is printed, by workers and plugins too, goes to stderr."""
     if not wanted:
         yield typer.echo
