@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tequio.experiments.api import run, sweep
     from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
+    from tequio.experiments.predicting import predict
     from tequio.experiments.searching import search
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
@@ -26,6 +27,7 @@ _HOMES = {
     "TequioError": "tequio.errors",
     "compare": "tequio.experiments.comparing",
     "explain": "tequio.experiments.explaining",
+    "predict": "tequio.experiments.predicting",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
     "search": "tequio.experiments.searching",
@@ -33,8 +35,8 @@ _HOMES = {
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "register", "run",
-           "search", "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "predict", "register",
+           "run", "search", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

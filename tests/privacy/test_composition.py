@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ways import Way, distance, length, mean, updates
 
 import tequio
 from tequio import registry
@@ -16,6 +15,8 @@ from tequio.errors import ConfigError
 from tequio.federation.composition import check_stages, why_not
 from tequio.federation.stages import Trait
 from tequio.privacy.compression.sparse import TopK
+
+from .ways import Way, distance, length, mean, updates
 
 STAGES = registry.names("stage")
 PAIRS = list(itertools.product(STAGES, STAGES))

@@ -47,7 +47,7 @@ def run(
     """
     _advice.clear()
     overrides = [*(settings or []), *shortcuts(seed, engine, workers, out)]
-    with stdout_for_json(as_json) as write, progress(quiet) as listen:
+    with printing(as_json) as write, shown_progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
         if as_json:
             write(json.dumps(document))
@@ -69,7 +69,7 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
 
     if resume is not None:
         result = api.resume_run(resume, file, dict(map(parse_setting, overrides)), listen=listen)
-        return result.to_dict(), lambda: _show_run(result)
+        return result.to_dict(), lambda: show_run(result)
     if file is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
     given = read_given(file, overrides)
@@ -79,7 +79,7 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
         swept = run_sweep(given, source=file.name, listen=listen)
         return swept.to_dict(), lambda: _show_sweep(swept)
     result = api.run_with_baselines(complete(given, source=file.name), listen=listen)
-    return result.to_dict(), lambda: _show_run(result)
+    return result.to_dict(), lambda: show_run(result)
 
 
 def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
@@ -89,15 +89,15 @@ def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Pa
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Listener]:
-    """A progress bar, unless it is to be quiet; and what to type if it is stopped."""
+def shown_progress(quiet: bool, command: str = "tequio run --resume") -> Iterator[Listener]:
+    """Somebody who listens to a run, shows its progress, and remembers how to go on with it."""
     from tequio.views.progress import shown
 
     def remember(kind: str, facts: dict[str, Any]) -> None:
         if kind == "cell":
             _advice.append("To go on, type the same command again: finished cells are kept.")
         if kind in ("start", "resume"):
-            _advice.append(f"To go on, type: tequio run --resume {facts['folder']}")
+            _advice.append(f"To go on, type: {command} {facts['folder']}")
 
     bar: AbstractContextManager[Listener] = nullcontext(remember) if quiet else shown(remember)
     with bar as listen:
@@ -105,7 +105,7 @@ def progress(quiet: bool) -> Iterator[Listener]:
 
 
 @contextmanager
-def stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
+def printing(wanted: bool) -> Iterator[Callable[[str], None]]:
     """Keep stdout for the document: whatever else is printed, by workers and plugins too, goes to stderr."""
     if not wanted:
         yield typer.echo
@@ -124,7 +124,8 @@ def stdout_for_json(wanted: bool) -> Iterator[Callable[[str], None]]:
     print(*documents, file=stdout, flush=True)
 
 
-def _show_run(result: Result) -> None:
+def show_run(result: Result) -> None:
+    """Print what came of a run."""
     from rich.console import Console
 
     from tequio.views.tables import STOPPED, result_table

@@ -27,12 +27,12 @@ def search(
 
     Stop it whenever you like: the same command goes on, and what is finished is not run again.
     """
-    from tequio.cli.run import progress, shortcuts, stdout_for_json
+    from tequio.cli.run import printing, shortcuts, shown_progress
     from tequio.experiments.config import read_given
     from tequio.experiments.searching import run_search
 
     overrides = [*(settings or []), *shortcuts(None, None, workers, out)]
-    with stdout_for_json(as_json) as write, progress(quiet) as listen:
+    with printing(as_json) as write, shown_progress(quiet) as listen:
         found = run_search(read_given(file, overrides), source=file.name, listen=listen)
         if as_json:
             write(json.dumps(found.to_dict()))

@@ -85,7 +85,7 @@ def resume_run(run: str | Path, config: ConfigLike, keys: Mapping[str, Any], *, 
     folder = find_folder(run, keys.get("output.folder", parent))
     given, dataset = gather(folder / CONFIG if config is None else config, keys)
     now = complete(given, source=source_of(config or CONFIG))
-    _refuse_changes(load_config(folder / CONFIG), now)
+    refuse_changes(load_config(folder / CONFIG), now)
     return run_with_baselines(now, dataset=dataset, listen=listen, folder=folder)
 
 
@@ -148,7 +148,8 @@ def fingerprint(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _refuse_changes(stored: Config, config: Config) -> None:
+def refuse_changes(stored: Config, config: Config) -> None:
+    """Refuse a config that would change the numbers of the run that it resumes."""
     before, after = resolved(stored), resolved(config)
     changed = [key for key in before if before[key] != after[key] and key not in _MAY_CHANGE]
     if changed:

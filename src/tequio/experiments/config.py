@@ -17,7 +17,7 @@ from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.composition import check_composition
-from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override
+from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override, Privacy
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -46,7 +46,7 @@ _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
                                "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
-                               "contribution": {}, "attack": {},
+                               "contribution": {}, "attack": {}, "privacy": Privacy().model_dump(),
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
                                "rules.replays": Rules().replays, "data.partition.called": None,
@@ -136,6 +136,12 @@ def config_hash(config: Config) -> str:
         if name in place and place[name] == _plain(unused):
             del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def data_hash(config: Config) -> str:
+    """Identifies who holds which rows: runs of one data hash may differ in what they do with them."""
+    plain = {"seed": config.seed, "data": resolved(config)["data"], "root": config.aggregator.get("root_rows", 0)}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

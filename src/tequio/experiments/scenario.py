@@ -15,6 +15,7 @@ from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import GIVEN_DATA, build_named
 from tequio.experiments.preparing import prepared
+from tequio.experiments.privacy import privacy_warnings, with_ledger
 from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
 from tequio.federation.availability import Always
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.exchange import Engine
     from tequio.federation.topology import Topology
+    from tequio.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Scenario:
     """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
-    that it trains on itself, if any. `hostility` is who attacks and how.
+    that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
+    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it.
     """
 
     population: Population
@@ -57,10 +60,16 @@ class Scenario:
     root: Dataset | None = None
     hostility: Hostility | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    announced: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Dataset | None = None
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
+
+    `fresh` rows are prepared as those that were trained on.
+    """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     train, validation = _kept_back(config, train)
@@ -70,12 +79,13 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
-    population = replace(population, overrides=_overrides(config, population))
-    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
-    hostility = make_hostility(config, population)
-    return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
-                    build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
-                    warnings, root, hostility, facts)
+    population = replace(population, overrides=overrides_of(config, population))
+    population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
+    hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
+    algorithm, ledger = with_ledger(config, attacked(make_algorithm(config), hostility), population, rules, clock,
+                                    hostility)
+    return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -182,7 +192,8 @@ def _last_loaded(component: Any) -> Loaded:
     return loaded
 
 
-def _overrides(config: Config, population: Population) -> dict[int, dict[str, Any]]:
+def overrides_of(config: Config, population: Population) -> dict[int, dict[str, Any]]:
+    """Settings of single parties: what the config says of them, and which lend rows by chance."""
     devices, own = build_named("devices", config.devices), {}
     if not isinstance(devices, Instant):
         own = {int(party): {"share_rows": True} for party in consenting(devices, config.seed, len(population))}

@@ -16,7 +16,7 @@ from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.screening import screened
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
-from tequio.federation.stages import summing_stage
+from tequio.federation.stages import Aggregated, summing_stage
 from tequio.federation.summing import summed_updates
 from tequio.learners.learner import Learner, LocalTraining
 
@@ -45,6 +45,24 @@ class State:
     def next(self, model: Payload | None = None, **memory: Any) -> State:
         """The state after a round: a new model, and what is remembered from now on."""
         return State(self.model if model is None else model, {**self.memory, **memory})
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What an algorithm lets cross from the parties' rows, for whoever has to bound what that tells.
+
+    `arrays` are the parts of a reply that hold arrays. They pass the stages, and they reach the model as a mean over
+    the cohort and in no other way; parties weigh by their `rows` or all alike. `counts_answers` says that the model
+    also depends on how many parties answered, `besides_training` that arrays follow from rows in another way than by
+    local training, and `local` is that training where it is not the configured one. Nothing else that follows from rows
+    leaves a party while it trains.
+    """
+
+    arrays: tuple[str, ...] = ("update",)
+    by_rows: bool = False
+    counts_answers: bool = False
+    besides_training: bool = False
+    local: LocalTraining | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,10 @@ class Algorithm(ABC):
     def finished(self, state: State) -> str:
         """Why the algorithm itself has come to its end; empty while it goes on."""
         return ""
+
+    def crossing(self) -> Crossing | None:
+        """What of the parties' rows crosses in a round; nothing where that cannot be said in these terms."""
+        return None
 
     @property
     def learner(self) -> Learner:
@@ -172,17 +194,24 @@ class Algorithm(ABC):
             names = [federation.name(party) for party in combined.notes.get("parties", [])]
             federation.record("aggregation", {"round": federation.round, **combined.notes,
                                               **({"names": names} if names else {})})
+        self._concluded(federation, Aggregated(name, replies, updates.parties, updates.weights / updates.weights.sum(),
+                                               updates.arrays))
         return replace(combined, updates=updates, memory={**combined.memory, **seen})
+
+    def _concluded(self, federation: Federation, aggregated: Aggregated) -> None:
+        for stage in self.parts.stages:
+            if hasattr(stage, "conclude"):
+                stage.conclude(federation, aggregated)
 
     def _aggregate_blindly(self, federation: Federation, state: State, replies: Replies, name: str,
                            weights: NDArray[np.float64]) -> Combined:
         """The aggregate of updates that only their sum is known of, as if it were the one update of everybody."""
-        summed = summed_updates(federation, self.parts.stages, replies, name, weights)
-        models.check_shapes(summed.mean, state.model, f"the sum of {len(summed.parties)} parties")
-        one = Updates(np.array([-1]), [models.unflatten(models.flatten(summed.mean), state.model)],
-                      np.array([summed.weight]))
+        mean, summed = summed_updates(federation, self.parts.stages, replies, name, weights)
+        models.check_shapes(mean, state.model, f"the sum of {len(summed.parties)} parties")
+        one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
         combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
         federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
+        self._concluded(federation, Aggregated(name, replies, summed.parties, summed.shares, summed=summed))
         return combined
 
     def _root_update(self, federation: Federation, state: State) -> Arrays | None:

@@ -76,6 +76,8 @@ def _conflict(first: Trait, later: Trait, name: str, later_name: str) -> str:
         return f"'{later_name}' would bound the noise of '{name}' with the update: clip before noise"
     if first.bounds and first.noise != "party" and later.stretches:
         return f"'{later_name}' may send more than the bound that '{name}' promises"
+    if "coordinator" in (first.noise, later.noise) and (first.proves or later.proves):
+        return f"the noise of '{name if first.noise else later_name}' at the coordinator cannot be told from tampering"
     if later.hides and not first.adds_up:
         return f"the coordinator half of '{name}' looks at each update, and '{later_name}' shows it their sum only"
     return ""

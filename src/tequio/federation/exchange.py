@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,30 @@ class Outcome:
     replies: tuple[Reply, ...] = ()
     failures: tuple[Failure, ...] = ()
     columns: Payload | None = None
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What parties that judge for themselves are told of a run before it begins. `facts` are plain data.
+
+    `run` is the name under which they keep what they need to resume it.
+    """
+
+    run: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """An engine whose parties are not ours: they hear of a run before it is opened, and when it is over."""
+
+    def announce(self, announcement: Announcement) -> None:
+        """Remember what to tell them."""
+        ...
+
+    def finish(self) -> None:
+        """The run came to its end and will not be resumed."""
+        ...
 
 
 class Engine(Protocol):

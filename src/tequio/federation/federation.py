@@ -16,6 +16,7 @@ from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
 from tequio.federation.rng import Streams, stream
 from tequio.federation.roles import require_ask
+from tequio.federation.stages import as_of_now
 from tequio.federation.timing import TimedAsk
 from tequio.federation.topology import ClientServer
 from tequio.learners.batches import is_finite
@@ -177,6 +178,7 @@ class Federation:
         `check(payload, whose)` raises an error for a reply that, as it arrived, cannot be used: that party has failed.
         """
         require_ask(self.topology.cast)
+        stages = as_of_now(stages)
         asked = self._known(parties)
         present = self.present(asked)
         for stage in stages:

@@ -88,7 +88,7 @@ def on_its_own(value: Any) -> Any:
     return [on_its_own(item) for item in value] if isinstance(value, list) else value
 
 
-def decode(data: bytes | memoryview, *, maximum_bytes: int | None = None) -> Payload:
+def decode(data: bytes | bytearray | memoryview, *, maximum_bytes: int | None = None) -> Payload:
     """The payload back from bytes; anything but a whole, well-formed payload is refused."""
     if maximum_bytes is not None and len(data) > maximum_bytes:
         raise PayloadError(f"a payload of {len(data)} bytes is larger than the {maximum_bytes} allowed")

@@ -1,4 +1,4 @@
-"""All parties of a simulation as index arrays over shared data; one party's view is made when it is asked."""
+"""Parties as index arrays over shared data, or as far as one machine knows them; views are made when they are asked."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
 from tequio.errors import DataError
 from tequio.federation.rng import stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.partition import Partition
     from tequio.data.schema import Schema
 
 RESERVED_NAMES = ("coordinator", "server", "aggregator")
@@ -108,3 +108,23 @@ class Population:
         test = luck < self.split.test
         validation = ~test & (luck < self.split.test + self.split.validation)
         return tuple(np.flatnonzero(part) for part in (~test & ~validation, validation, test))
+
+
+def alone(dataset: Dataset, party: int, name: str, split: Split, seed: int,
+          overrides: Mapping[str, Any]) -> Population:
+    """A population as one real party knows it: all rows are its own, and others are there in number only."""
+    offsets = np.zeros(party + 2, dtype=np.int64)
+    offsets[-1] = len(dataset)
+    names = (*map(str, range(party)), name)
+    return Population(dataset, Partition(np.arange(len(dataset)), offsets, names), split, seed, {party: overrides})
+
+
+def elsewhere(schema: Schema, names: Sequence[str], sizes: Sequence[int], split: Split, seed: int,
+              overrides: Mapping[int, Mapping[str, Any]]) -> Population:
+    """A population as the coordinator knows it: who there is and how much they hold, and not one row."""
+    empty = np.zeros((0, *schema.shape), dtype=np.float32)
+    kind = schema.target.kind
+    target = None if kind == "none" else np.zeros((0, schema.target.size) if kind == "multilabel" else 0, np.int64)
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
+    return Population(Dataset.of(schema, empty, target, name="parties"),
+                      Partition(np.empty(0, dtype=np.int64), offsets, tuple(names)), split, seed, overrides)

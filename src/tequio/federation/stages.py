@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tequio.federation.federation import Federation
@@ -37,6 +39,7 @@ class Trait:
         stretches: may send an update that is longer than the one it was given
         adds_up: its coordinator half does the same to a weighted mean of updates as to each of them
         hides: after it the coordinator can read sums only; it is a `SummingStage`
+        proves: proves that an aggregate is the weighted sum of what was sent
     """
 
     takes: tuple[Form, ...] = NUMBERS
@@ -47,15 +50,18 @@ class Trait:
     stretches: bool = False
     adds_up: bool = True
     hides: bool = False
+    proves: bool = False
 
 
 @runtime_checkable
 class Stage(Protocol):
     """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation.
 
-    A stage may also have `enter(party)`, which runs at the party before the task, and `prepare(federation, parties)`,
-    which runs at the coordinator before the parties are asked. Its `trait`, an attribute or property, says how it goes
-    with other stages; one that has none can only be used alone.
+    A stage may also have `enter(party)`, which runs at the party before the task, `prepare(federation, parties)`, which
+    runs at the coordinator before the parties are asked, `conclude(federation, aggregated)`, which runs there after an
+    aggregation, and `now()`, which gives the stage as it stands at the moment of an ask, for stages that learn from
+    round to round. Its `trait`, an attribute or property, says how it goes with other stages; one that has none can
+    only be used alone.
     """
 
     def send(self, party: Party, payload: Payload) -> Payload:
@@ -69,22 +75,45 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class Summed:
-    """What a summing stage found out: the weighted mean, whose updates are in it, and notes for the record."""
+    """What a summing stage found out: the weighted mean, whose updates are in it, and notes for the record.
 
-    mean: Arrays
+    `whole` is the sum in whole numbers that the mean comes from, `ring` how they stand for numbers (bits, largest
+    entry, parties asked), `shares` what each party's update was multiplied with, `riders` the sum of what rode along.
+    """
+
+    mean: NDArray[np.float64]
     parties: NDArray[np.int64]
     weight: float
     notes: Payload
+    whole: NDArray[np.int64]
+    ring: tuple[int, float, int]
+    shares: NDArray[np.float64]
+    riders: NDArray[np.int64]
 
 
 @runtime_checkable
 class SummingStage(Stage, Protocol):
     """Keeps updates at the parties until their weights are known, and then finds out their weighted mean only."""
 
-    def total(self, federation: Federation, parties: NDArray[np.int64], name: str,
-              weights: NDArray[np.float64]) -> Summed:
-        """The weighted mean of what these parties hold under a name, in the form that the stage was given."""
+    def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
+              size: int, riders: int = 0) -> Summed:
+        """The weighted mean of what these parties hold under a name: vectors of so many numbers.
+
+        So many riders, small whole numbers that are summed as they are, come along with each.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """What went into an aggregate: whose updates, with which shares, and the updates themselves or their hidden sum."""
+
+    name: str
+    replies: Replies
+    parties: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    updates: Sequence[Arrays] = ()
+    summed: Summed | None = None
 
 
 def vectors_in(payload: Payload) -> list[str]:
@@ -95,5 +124,9 @@ def vectors_in(payload: Payload) -> list[str]:
 
 def summing_stage(stages: tuple[Stage, ...]) -> SummingStage | None:
     """The stage that hides updates, if there is one."""
-    found: Any = next((stage for stage in stages if hasattr(stage, "total")), None)
-    return found
+    return next((stage for stage in stages if isinstance(stage, SummingStage)), None)
+
+
+def as_of_now(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages as they stand at this moment; most never change."""
+    return tuple(stage.now() if hasattr(stage, "now") else stage for stage in stages)

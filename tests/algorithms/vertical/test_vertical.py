@@ -110,7 +110,22 @@ def test_new_rows_are_aligned_and_predicted_in_the_order_of_the_label_holder():
     found = algorithm.predict(asking, state)
     assert len(found["scores"]) == 10
     assert (np.diff(found["rows"]) > 0).all()
-    assert "query" not in asking.engine.states()[0]
+    other = algorithm.predict(asking, state, asking=1)
+    np.testing.assert_array_equal(other["scores"], found["scores"])
+    own, others = (newcomers.whole(party).ids[rows] for party, rows in ((0, found["rows"]), (1, other["rows"])))
+    np.testing.assert_array_equal(own, others)
+    assert not any("query" in state for state in asking.engine.states().values())
+    assert_no_ids(asking.engine, newcomers)
+
+
+def test_everyone_who_is_needed_for_a_prediction_and_does_not_answer_is_named():
+    population = dealt(called=("bank", "insurer"))
+    federation = federation_of(population)
+    state = play(JointSum(), federation)
+    offline = federation_of(population, dropout=1.0)
+    offline.engine.restore(federation.engine.states())
+    with pytest.raises(QuorumError, match=r"without party 'bank' .*'insurer'"):
+        JointSum().predict(offline, state)
 
 
 def test_a_missing_party_stops_the_run_with_its_name():
@@ -162,7 +177,8 @@ def test_what_crossed_is_on_record_by_task_and_party():
     assert mask["up"] == {"masked": {"kind": "uint8", "shape": [45, 32], "amount": 45 * 32}}
     assert mask["bytes_up"] > 45 * 32
     assert told["vertical.deal parts", "0"]["role"] == "label holder"
-    assert not any(party == "key holder" for _, party in told)
+    assert all(facts["times"] == 0 for (_, party), facts in told.items() if party == "key holder")
+    assert all(facts["waiting_seconds"] >= 0 for facts in told.values())
     assert sum(facts["bytes_up"] for facts in told.values()) == federation.traffic.bytes_up
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ways import Way, distance, length, mean, updates
 
+from privacy.ways import Way, distance, length, mean, updates
 from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
 from tequio.privacy.compression.low_rank import LowRank

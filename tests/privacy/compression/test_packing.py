@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import Way, updates
 
+from privacy.ways import Way, updates
 from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
 from tequio.privacy.compression.packing import DeltaZstd, zstd

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import Way, distance, length, mean, updates
 
+from privacy.ways import Way, distance, length, mean, updates
 from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
 from tequio.privacy.compression.quantise import Quantise, packed, unpacked

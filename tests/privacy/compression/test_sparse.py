@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import Way, distance, length, mean, updates
 
+from privacy.ways import Way, distance, length, mean, updates
 from tequio.federation.exchange import Reply
 from tequio.federation.replies import Replies
 from tequio.privacy.compression.sparse import RandomK, TopK, kept

@@ -76,6 +76,17 @@ def test_what_is_not_a_list_of_distinct_points_is_refused(points):
         multiply(new_secret(), points)
 
 
+@pytest.mark.parametrize(("number", "refused"), [(PRIME - 2, False), (PRIME, True), (PRIME + 5, True),
+                                                 (2**255, True), (2**256 - 1, True), (2**255 - 2**200, False)])
+def test_points_have_one_form_only(number, refused):
+    point = np.frombuffer(number.to_bytes(32, "little"), np.uint8).reshape(1, 32)
+    if refused:
+        with pytest.raises(DataError, match="1 malformed points"):
+            curve.require_points(point)
+    else:
+        curve.require_points(point)
+
+
 @pytest.mark.parametrize("u", [0, 1, PRIME - 1])
 def test_points_of_small_order_are_refused(u):
     point = np.frombuffer(u.to_bytes(32, "little"), np.uint8).reshape(1, 32)

@@ -15,6 +15,8 @@ rounds = 3
 name = "iris"
 prepare = ["standardise"]
 partition = {name = "iid", parties = 4}
+[learner]
+name = "sgd_classifier"
 [engine]
 workers = 1
 """
@@ -46,7 +48,7 @@ def made(tmp_path_factory):
     found = {}
     for name, text in (("curves", CURVES), ("trees", TREES)):
         (folder / f"{name}.toml").write_text(text)
-    for method in ("fedavg", "fedprox"):
+    for method in ("fedavg", "fedavgm"):
         for seed in range(3):
             config = load_config(folder / "curves.toml", [f"algorithm.name={method}", f"seed={seed}",
                                                           f"output.folder={folder}/runs", f"name={method}"])

@@ -78,7 +78,7 @@ def test_only_own_scripts_may_run_and_nobody_may_frame_it(client, address):
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
     assert policy["frame-ancestors"] == "'none'"
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize("address", ["/", "/run/trees", "/new", "/compare?run=fedavg-0", "/partition", "/tree/trees"])

@@ -22,7 +22,7 @@ from tequio.algorithms.training import (
     train,
     training_settings,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.evaluation import tally_here
 from tequio.federation.models import shifted
 from tequio.federation.task import task
@@ -58,6 +58,10 @@ class FedAvg(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model."""
         return fresh_state(self, federation)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train, average."""

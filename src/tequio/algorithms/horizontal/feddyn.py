@@ -25,7 +25,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted, zeros
 from tequio.learners.learner import Correction
 from tequio.registry import register
@@ -57,6 +57,10 @@ class FedDyn(Algorithm):
         require_gradients(self, "feddyn")
         state = fresh_state(self, federation)
         return state.next(h=zeros(state.model))
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean whose share of all depends on how many answered."""
+        return Crossing(counts_answers=True)
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train the bent objectives, average, and take off what the parties have drifted so far."""

@@ -31,7 +31,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
@@ -65,6 +65,10 @@ class FedNova(Algorithm):
         if self.proximal:
             require_gradients(self, "fednova")
         return fresh_state(self, federation)
+
+    def crossing(self) -> Crossing | None:
+        """The change a step, as a mean; where parties take as many steps as their rows make, these cross as well."""
+        return Crossing(by_rows=self.weights == "size") if self.parts.local.steps else None
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train, average the normalised changes, scale by the mean number of effective steps."""

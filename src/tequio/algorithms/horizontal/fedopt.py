@@ -17,7 +17,7 @@ import numpy as np
 from annotated_types import Gt, Interval
 
 from tequio.algorithms.training import Weights, fresh_state, party_weights, train, training_settings
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
@@ -80,6 +80,10 @@ class FedAvgM(Algorithm):
         state = fresh_state(self, federation)
         return state.next(moments={"velocity": constant(state.model, 0.0)})
 
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
+
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
         return optimised_round(self, federation, state, self.weights, self.step)
@@ -112,6 +116,10 @@ class FedAdagrad(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
@@ -147,6 +155,10 @@ class FedYogi(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
@@ -185,6 +197,10 @@ class FedAdam(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, 0.0 if self.bias_correction else self.tau**2)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""

@@ -22,7 +22,7 @@ from tequio.algorithms.training import (
     train,
     training_settings,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
@@ -50,6 +50,10 @@ class FedProx(Algorithm):
         if self.proximal:
             require_gradients(self, "fedprox")
         return fresh_state(self, federation)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train near the received model, average."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tequio.algorithms.training import Weights, fresh_state, party_weights, require_gradients, train
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
@@ -41,6 +41,10 @@ class FedSGD(Algorithm):
         """A fresh model."""
         require_gradients(self, "fedsgd")
         return fresh_state(self, federation)
+
+    def crossing(self) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size", local=one_step(self.parts.local))
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, take one step each, average."""

@@ -29,7 +29,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import difference, shifted, zeros
 from tequio.learners.learner import Correction
 from tequio.registry import register
@@ -69,6 +69,11 @@ class Scaffold(Algorithm):
             require_sgd(self.parts.local, "scaffold")
         state = fresh_state(self, federation)
         return state.next(control=zeros(state.model))
+
+    def crossing(self) -> Crossing:
+        """The changes of the model and of the control variate, as means whose share of all depends on who answered."""
+        return Crossing(("update", "control"), by_rows=self.weights == "size", counts_answers=True,
+                        besides_training=self.control_from == "gradient")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train with control, average changes of models and of control variates."""

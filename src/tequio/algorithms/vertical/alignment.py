@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tequio.algorithms.vertical.meaning import tells
 from tequio.algorithms.vertical.rows import PARTS, QUERY, common_rows, fit_scale
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
@@ -50,7 +51,7 @@ def align(talk: Conversation, how: Alignment) -> dict[str, int]:
 def find_common(talk: Conversation, how: Alignment, into: str = "rows") -> int:
     """Let every party keep which of its rows are common, in one order, in its state by a name; how many these are."""
     label_holder, holders = talk.roles.label_holder, talk.roles.holders
-    places = _intersect(talk) if how == "psi" else _as_they_stand(talk)
+    places = intersect(talk) if how == "psi" else _as_they_stand(talk)
     if not len(places[label_holder]):
         raise DataError("the parties have no ids in common", remedy="check that their ids mean the same and are "
                                                                     "written alike")
@@ -60,8 +61,8 @@ def find_common(talk: Conversation, how: Alignment, into: str = "rows") -> int:
     return len(order)
 
 
-def _intersect(talk: Conversation) -> dict[int, NDArray[np.int64]]:
-    """Every list visits every party; the coordinator compares what comes out."""
+def intersect(talk: Conversation) -> dict[int, NDArray[np.int64]]:
+    """The places of the common ids in each party's secret order: all lists visit all parties and are compared then."""
     holders = talk.roles.holders
     replies = talk.ask(holders, mask)
     lists = {reply.party: reply.payload["masked"] for reply in replies}
@@ -148,3 +149,15 @@ def settle(party: Party, payload: Payload, settings: Settings) -> Payload:
     party.state["part"] = payload["part"]
     party.state["scale"] = fit_scale(common_rows(party, "train"))
     return {}
+
+
+_MASKED = "ids hashed and masked, in a secret order: how many there are"
+_PLACES = "which places of a shuffled list are common: how many ids are"
+_PARTS = "which common rows are for training, validation and testing"
+tells(mask, masked=_MASKED)
+tells(mask_again, masked=_MASKED)
+tells(count, rows="how many rows the party holds")
+tells(choose_order, common=_PLACES, order="in which order common rows are taken")
+tells(keep, common="which of the own rows are common, and in which order they are taken")
+tells(deal_parts, part=_PARTS)
+tells(settle, part=_PARTS)

@@ -92,13 +92,15 @@ class Conversation:
 
     def _note(self, task: str, payload: Payload, each: Mapping[int, Payload], replies: Replies) -> None:
         slowest = max((reply.seconds for reply in replies), default=0.0)
+        for party in self.roles.everyone:  # whoever is not asked, or is faster, waits
+            self._said.setdefault((task, party), _Said()).waiting += slowest
         for reply in replies:
-            said = self._said.setdefault((task, reply.party), _Said())
+            said = self._said[task, reply.party]
             said.times += 1
             said.bytes_down += reply.bytes_down
             said.bytes_up += reply.bytes_up
             said.seconds += reply.seconds
-            said.waiting += slowest - reply.seconds
+            said.waiting -= reply.seconds
             _add_fields(said.down, {**payload, **each.get(reply.party, {})})
             _add_fields(said.up, reply.payload)
 

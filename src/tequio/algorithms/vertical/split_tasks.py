@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.algorithms.vertical.meaning import tells
 from tequio.algorithms.vertical.rows import asked_rows, design
 from tequio.errors import DataError
 from tequio.federation.task import task
@@ -162,3 +163,13 @@ def _guarded(party: Party, payload: Payload, shares: Arrays, rows: Dataset, sett
     rng = party.rng(f"label protection {payload['step']}")
     return {name: protected(share, positive, how, settings["protection_strength"], rng)
             for name, share in shares.items()}
+
+
+_ACTIVATIONS = "outputs of a bottom, row by row: a transformation of the columns below it"
+_GRADIENT = "how the loss changes with the own activations, row by row: may tell labels, see `protection`"
+tells(build, cut="width of the cut layer", joined="width of the top's input", columns="how many columns the party has")
+tells(step, first="whether a round begins", gradient=_GRADIENT, activations=_ACTIVATIONS)
+tells(activate, activations=_ACTIVATIONS)
+tells(learn_top, first="whether a round begins", activations=_ACTIVATIONS, gradients=_GRADIENT,
+      loss="mean loss of the round so far", rows="how many rows that loss is of")
+tells(score, activations=_ACTIVATIONS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.algorithms.vertical.alignment import Alignment, align, find_common
 from tequio.algorithms.vertical.conversation import Conversation, PartyMissing
+from tequio.algorithms.vertical.meaning import tells
 from tequio.algorithms.vertical.roles import columns_of, roles_of
 from tequio.algorithms.vertical.rows import QUERY, asked_rows
 from tequio.components import name_of
@@ -43,6 +44,10 @@ class VerticalAlgorithm(Algorithm):
     """Parties with different columns of the same rows; every one of them is needed in every step."""
 
     alignment: Alignment = "psi"
+
+    def agree(self, talk: Conversation, state: State) -> State:
+        """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
+        return state.next({"rows": align(talk, self.alignment)})
 
     @abstractmethod
     def prepare(self, talk: Conversation, state: State) -> State:
@@ -94,22 +99,25 @@ class VerticalAlgorithm(Algorithm):
         request[roles.label_holder]["target"] = rows.target
         return self._tally(federation, state, request)
 
-    def predict(self, federation: Federation, state: State) -> Payload:
-        """Scores of all rows that the parties hold now and have in common, in the order of the label holder's rows.
+    def predict(self, federation: Federation, state: State, asking: int | None = None) -> Payload:
+        """What the model makes of all rows that the parties hold now and have in common, for the party that asks.
 
-        The federation may hold other rows than those of the training. The label holder gives the scores to whoever
-        asks through the coordinator; `rows` are the places among its own rows that they belong to.
+        These may be other rows than those of the training; the parties align them anew. `scores` are the predictions,
+        and `rows` the places among the asking party's own rows that they belong to (by default the label holder asks).
         """
         with conversation(federation) as talk:
+            holder = talk.roles.label_holder
             find_common(talk, self.alignment, QUERY)
-            request: Request = {party: {"part": QUERY} for party in talk.roles.holders}
-            self.scores(talk, state, request)
-            return talk.tell(talk.roles.label_holder, hand_out)
+            self.scores(talk, state, {party: {"part": QUERY} for party in talk.roles.holders})
+            scores = talk.tell(holder, hand_out)["scores"]
+            asking = holder if asking is None else asking
+            own = talk.ask(talk.roles.holders, end_request, each={asking: {"asking": True}})
+            return {"scores": scores, "rows": own.of(asking)["rows"]}
 
     def _aligned(self, talk: Conversation, state: State) -> State:
-        rows = align(talk, self.alignment)
-        talk.federation.record("aligned", {"round": talk.federation.round, "rows": rows})
-        return self.prepare(talk, state.next({"rows": rows}))
+        state = self.agree(talk, state)
+        talk.federation.record("aligned", {"round": talk.federation.round, "rows": state.model["rows"]})
+        return self.prepare(talk, state)
 
     def _tally(self, federation: Federation, state: State, request: Request) -> Tally:
         with conversation(federation) as talk:
@@ -147,5 +155,19 @@ def tally_scores(party: Party, payload: Payload, settings: Mapping[str, Any]) ->
 
 @task("vertical.hand out")
 def hand_out(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """At the label holder: the scores of the rows asked about, and which of its rows these are."""
-    return {"scores": party.state.pop("scores"), "rows": party.state.pop(QUERY)}
+    """At the label holder: the scores of the rows asked about."""
+    return {"scores": party.state.pop("scores")}
+
+
+@task("vertical.end request")
+def end_request(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """Forget which rows were asked about; the party that asked says so to itself."""
+    rows = party.state.pop(QUERY)
+    return {"rows": rows} if payload.get("asking") else {}
+
+
+_COUNTS = "counts over all rows of a part"
+tells(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS,
+      absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
+tells(hand_out, scores="the prediction for each row asked about")
+tells(end_request, asking="who asked", rows="which of the asking party's rows these are")

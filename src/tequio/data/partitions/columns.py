@@ -39,7 +39,8 @@ class Columns:
 
     No column is with two parties. With `overlap = 1` all parties hold all rows in the same order; below that, only
     that share of the rows is with all parties and each other row is with one, so the parties have to match ids first.
-    Say which columns with one of `names`, `counts` and `shares`; without any, they are shared equally.
+    Say which columns with one of `names`, `counts` and `shares` (an empty list says nothing); without any, they are
+    shared equally.
 
     With `key_holder` one more party comes last, which holds neither rows nor columns: it makes the keys of encrypted
     algorithms and keeps the private one, which neither the coordinator nor a holder of data may have.
@@ -96,11 +97,11 @@ class Columns:
 
     def _parties(self) -> int:
         given = {name: len(values) for name, values in
-                 (("names", self.names), ("counts", self.counts), ("shares", self.shares)) if values is not None}
+                 (("names", self.names), ("counts", self.counts), ("shares", self.shares)) if values}
         if len(given) > 1:
             raise ConfigError(f"data.partition has {' and '.join(given)}", remedy="keep one of them")
         parties = next(iter(given.values()), self.parties or 2)
-        if parties == 0 or self.parties not in (None, parties):
+        if self.parties not in (None, parties):
             raise ConfigError(f"data.partition.{next(iter(given))} is for {parties} parties, but "
                               f"data.partition.parties is {self.parties}", remedy="leave out data.partition.parties")
         if self.target_party >= parties:
@@ -109,13 +110,13 @@ class Columns:
         return parties
 
     def _columns(self, dataset: Dataset, parties: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        if self.names is not None:
+        if self.names:
             lists = named_columns(dataset, self.names, self.target_party)
             require_disjoint(dataset, lists)
             return lists
         columns = len(dataset.schema.features)
         order = rng.permutation(columns) if self.shuffle else np.arange(columns)
-        if self.counts is not None:
+        if self.counts:
             return counted_columns(order, self.counts)
-        counts = equal_counts(columns, parties) if self.shares is None else shares_to_counts(columns, self.shares)
+        counts = equal_counts(columns, parties) if not self.shares else shares_to_counts(columns, self.shares)
         return counted_columns(order, counts)

@@ -77,6 +77,11 @@ def fused_rules(run: Result) -> float:
     return float(_fusion(run)["rules"])
 
 
+def accuracy_lost(run: Result, other: Result) -> float:
+    """How much less accurate a run is on the coordinator's test rows than another."""
+    return float(other.summary["metrics"]["test.accuracy"] - run.summary["metrics"]["test.accuracy"])
+
+
 def tree_leaves(run: Result) -> float:
     """How many leaves the run's tree has."""
     tree = run.model.get("tree", run.model)
@@ -93,6 +98,7 @@ COMPARISONS = {
     "kept_trees": Comparison(kept_trees, higher_is_better=True),
     "fusion_seconds": Comparison(fusion_seconds, higher_is_better=False),
     "fused_rules": Comparison(fused_rules, higher_is_better=False),
+    "accuracy_lost": Comparison(accuracy_lost, higher_is_better=False),
     "tree_leaves": Comparison(tree_leaves, higher_is_better=False),
 }
 """By the name under which a cell asks for it."""

@@ -54,11 +54,12 @@ class Mean(Table):
 
 
 class Quick(Table):
-    """The short form: what changes in every run's config, and on what it then runs."""
+    """The short form: what changes in every run's config, in some runs' besides, and on what it then runs."""
 
     note: Text
     seeds: Seeds = 1
     config: dict[str, Any]
+    runs: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class Figure(Table):

@@ -86,7 +86,8 @@ class Quantise:
         safe = np.where(step > 0, step, np.float32(1.0))[:, None]
         places = (blocks - low[:, None]) / safe
         shift: Any = rng.random(blocks.shape, dtype=np.float32) if self.rounding == "stochastic" else np.float32(0.5)
-        return np.clip(np.floor(places + shift), 0, (1 << self.bits) - 1).astype(np.uint8)
+        levels: NDArray[np.float32] = np.clip(np.floor(places + shift), 0, (1 << self.bits) - 1)
+        return levels.astype(np.uint8)
 
     def _values(self, codes: NDArray[np.uint8], low: NDArray[np.float32],
                 step: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -114,9 +115,7 @@ def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     if bits == 8:
         return codes
     each = 8 // bits
-    rows = np.zeros(-(-len(codes) // each) * each, dtype=np.uint8)
-    rows[:len(codes)] = codes
-    rows = rows.reshape(-1, each)
+    rows = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
     together = rows[:, 0].copy()
     for place in range(1, each):
         together |= rows[:, place] << np.uint8(bits * place)

@@ -51,15 +51,24 @@ class CkksKey:
         """Values in one ciphertext."""
         return _degree(self.context) // 2
 
+    @property
+    def values(self) -> FixedPoint:
+        """The range of what is encrypted; there is no fixed number of bits after the point."""
+        return FixedPoint(0, _WHOLE)
+
     def to_payload(self) -> Payload:
         """The key as it crosses."""
         return {"context": np.frombuffer(self.content, np.uint8)}
 
     def encrypt(self, values: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
         """All rows in one ciphertext, or in as few as hold them; TenSEAL draws its randomness from the system."""
-        checked = _checked(values, form.whole if form else _WHOLE, "values to encrypt").ravel()
+        checked = _checked(values, (form or self.values).whole, "values to encrypt").ravel()
         content = tuple(map(self._vector, Layout(len(checked), self.slots).of_rows(checked)))
-        return Encrypted(content, len(checked), 0, form.whole if form else _WHOLE)
+        return Encrypted(content, len(checked), 0, (form or self.values).whole)
+
+    def encrypt_for_sums(self, values: ArrayLike, draw: Source, additions: int) -> Encrypted:
+        """As `encrypt`: all is packed here anyhow."""
+        return self.encrypt(values, draw)
 
     def add(self, *parts: Encrypted) -> Encrypted:
         """The sum, row by row."""
@@ -74,14 +83,14 @@ class CkksKey:
 
     def scale(self, given: Encrypted, factors: ArrayLike, form: FixedPoint | None = None) -> Encrypted:
         """Each row times its own known factor."""
-        checked = _checked(factors, form.whole if form else _WHOLE, "factors").ravel()
+        checked = _checked(factors, (form or self.values).whole, "factors").ravel()
         layout = self._layout(given, len(checked))
         content = tuple(row * factor for row, factor in zip(given.content, layout.of_rows(checked), strict=True))
         return replace(given, content=content, bits=given.bits + _WHOLE, fresh=False)
 
     def product(self, given: Encrypted, matrix: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
         """The known matrix, transposed, times the rows: fresh, with noise over the slots so that only sums are told."""
-        checked = _checked(matrix, form.whole if form else _WHOLE, "factors")
+        checked = _checked(matrix, (form or self.values).whole, "factors")
         layout = self._layout(given, len(checked))
         content = []
         for multipliers in layout.of_columns(checked):

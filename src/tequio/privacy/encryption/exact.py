@@ -111,6 +111,15 @@ class ExactKey:
         content = tuple(self.group.encrypt(pack(row, slot), draw) for row in numbers.tolist())
         return Encrypted(content, len(content), form.fraction, form.bits, columns, slot)
 
+    def encrypt_for_sums(self, values: ArrayLike, draw: Source, additions: int) -> Encrypted:
+        """Many values to a ciphertext, with room for so many additions and for a pad: they can be added and hidden."""
+        numbers = to_numbers(values, self.values, "values to encrypt").ravel().tolist()
+        slot = self.values.bits + growth(additions) + HIDING_BITS + 3
+        together = max(min(slots_in(self.group.capacity, slot), len(numbers)), 1)
+        content = tuple(self.group.encrypt(pack(numbers[start:start + together], slot), draw)
+                        for start in range(0, len(numbers), together))
+        return Encrypted(content, len(numbers), self.values.fraction, self.values.bits, slot=slot, together=together)
+
     def add(self, *parts: Encrypted) -> Encrypted:
         """The sum, row by row."""
         first = parts[0]
@@ -177,12 +186,10 @@ class ExactKey:
 
     def hide(self, given: Encrypted, draw: Source) -> tuple[Encrypted, Payload]:
         """Add a pad of 40 more bits than each value can have; packed and fresh. The second part is the pad."""
-        if given.slot:
-            raise EncryptionError("what is packed already cannot be hidden", remedy="hide it before packing it")
-        bits = self._fit(given.bits + HIDING_BITS + 1, 0)
+        bits = self._fit(given.bits + HIDING_BITS + 1, given.slot)
         packed = self.pack(replace(given, bits=bits))
-        pads = [signed(given.bits + HIDING_BITS, draw) for _ in range(given.count)]
-        step = packed.together
+        pads = [signed(given.bits + HIDING_BITS, draw) for _ in range(given.count * given.columns)]
+        step = packed.together * packed.columns
         blinds = [pack(pads[start:start + step], packed.slot) for start in range(0, len(pads), step)]
         content = tuple(self.group.add(row, self.group.encrypt(blind, draw))
                         for row, blind in zip(packed.content, blinds, strict=True))

@@ -48,12 +48,21 @@ class PublicKey(Protocol):
         """Tells this key from others."""
         ...
 
+    @property
+    def values(self) -> FixedPoint:
+        """The range of what is encrypted."""
+        ...
+
     def to_payload(self) -> Payload:
         """The key as it crosses."""
         ...
 
     def encrypt(self, values: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
         """One value a row."""
+        ...
+
+    def encrypt_for_sums(self, values: ArrayLike, draw: Source, additions: int) -> Encrypted:
+        """As tightly as the scheme can, for values that are only added (so often), hidden and opened."""
         ...
 
     def add(self, *parts: Encrypted) -> Encrypted:

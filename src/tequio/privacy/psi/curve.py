@@ -53,11 +53,16 @@ def require_points(points: Points) -> None:
     if not isinstance(points, np.ndarray) or points.dtype != np.uint8 or points.shape[1:] != (POINT_BYTES,):
         raise DataError("a set of masked ids is not a list of points of 32 bytes",
                         remedy="both sides need the same version of the protocol")
-    rows = _rows(points)
-    odd = sum(int.from_bytes(row, "little") >= _PRIME for row in rows)
+    rows, odd = _rows(points), int(_too_large(points).sum())
     if odd or len(set(rows)) != len(rows):
         raise DataError(f"a set of masked ids has {odd} malformed points and {len(rows) - len(set(rows))} repeated "
                         "ones", remedy="the party that sent it does not follow the protocol; stop working with it")
+
+
+def _too_large(points: Points) -> NDArray[np.bool_]:
+    """Whether a number is at least the prime 2**255 - 19, which is 0xed, thirty times 0xff, 0x7f."""
+    just_above: NDArray[np.bool_] = (points[:, 31] == 0x7F) & (points[:, 1:31] == 0xFF).all(1) & (points[:, 0] >= 0xED)
+    return just_above | (points[:, 31] > 0x7F)
 
 
 def _one_point(identity: bytes, is_square: Callable[[int], bool]) -> bytes:

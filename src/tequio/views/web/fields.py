@@ -45,6 +45,7 @@ class Field:
     default: str
     required: bool
     choices: tuple[str, ...]
+    many: bool
     hint: Any
 
     @property
@@ -56,6 +57,8 @@ class Field:
         """What a text in this field means: a TOML value, or the text itself where a text is wanted."""
         if _is_text(self.hint):
             return text
+        if self.many and text in self.choices:
+            return [text]
         try:
             return tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -171,8 +174,7 @@ def _component_fields(table: str, component: Any) -> Iterator[Field]:
     hints = get_type_hints(component, include_extras=True) if is_dataclass(component) else {}
     for one in parameters(component):
         default = "" if one.required else as_typed(_plain(one.default))
-        yield Field(f"{table}.{one.name}", one.type, one.meaning, default, one.required, _choices(hints[one.name]),
-                    hints[one.name])
+        yield Field(f"{table}.{one.name}", one.type, one.meaning, default, one.required, *_choices(hints[one.name]))
 
 
 def _own_fields(table: str, chosen: bool) -> Iterator[Field]:
@@ -187,18 +189,23 @@ def _own_fields(table: str, chosen: bool) -> Iterator[Field]:
     for name in model.model_fields:
         if name not in inner and name not in _IN_FURTHER and not (name == "name" and _kind(table)):
             yield Field(f"{table}.{name}".lstrip("."), type_text(hints[name]), told.get(name, ""),
-                        as_typed(defaults.get(name)), False, _choices(hints[name]), hints[name])
+                        as_typed(defaults.get(name)), False, *_choices(hints[name]))
 
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | tuple | dict) else ""
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
+def _choices(hint: Any) -> tuple[tuple[str, ...], bool, Any]:
+    """What a field of this type lets one choose from, whether several of it, and the type."""
     bare = _bare(hint)
     if bare is bool:
-        return ("true", "false")
-    return tuple(str(one) for one in get_args(bare)) if get_origin(bare) is Literal else ()
+        return ("true", "false"), False, hint
+    many = get_origin(bare) in (list, tuple)
+    inner = _bare(get_args(bare)[0]) if many else bare
+    # An empty text is how a field says that it keeps its default.
+    choices = tuple(str(one) for one in get_args(inner) if one != "") if get_origin(inner) is Literal else ()
+    return choices, many and bool(choices), hint
 
 
 def _is_text(hint: Any) -> bool:

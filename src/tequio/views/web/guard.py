@@ -27,7 +27,8 @@ POLICY = ("default-src 'none'; script-src {script}; style-src {style}; img-src '
 _HEADERS = {
     "content-security-policy": POLICY.format(script="'self'", style="'self'", frame="'none'"),
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    # Without any referrer browsers call the origin of our own forms null, too.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",

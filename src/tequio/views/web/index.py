@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.errors import TequioError
 from tequio.experiments import store
-from tequio.experiments.toml import read_toml
 from tequio.views.web.events import last_facts
-from tequio.views.web.reading import read_summary
+from tequio.views.web.reading import DAMAGE, read_config, read_summary
 from tequio.views.web.writers import Writers
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def read_entry(id: str, folder: Path) -> Entry:
     """A run from its files alone; whatever is wrong with them is part of the answer."""
     try:
         return _finished(id, folder) if (folder / store.SUMMARY).is_file() else _unfinished(id, folder)
-    except (TequioError, OSError, ValueError, TypeError, KeyError, AttributeError) as cause:
+    except (TequioError, *DAMAGE) as cause:
         return Entry(id, CORRUPT, name=folder.name, trouble=_reason(cause))
 
 
@@ -122,7 +121,7 @@ def _finished(id: str, folder: Path) -> Entry:
 
 
 def _unfinished(id: str, folder: Path) -> Entry:
-    given = read_toml(folder / store.CONFIG)
+    given = read_config(folder)
     facts = last_facts(folder / store.EVENTS)
     metric, value = headline(facts.row)
     status, trouble = (FAILED, facts.error) if facts.failed else (STOPPED, "")

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import RunError
 from tequio.experiments import store
 from tequio.experiments.table import Table, read_csv
+from tequio.experiments.toml import read_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+DAMAGE = (OSError, ValueError, TypeError, LookupError, AttributeError)
+"""What reading a file can end in that someone has damaged."""
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -22,6 +26,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
     if not isinstance(summary, dict) or not isinstance(summary.get("metrics"), dict):
         raise RunError(f"{store.SUMMARY} is not that of a run", remedy="run it again")
     return summary
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config of a run as its file says it; an error where it is not that of a run."""
+    given = read_toml(folder / store.CONFIG)
+    tables = [given.get(name) for name in ("data", "algorithm")]
+    if not all(isinstance(table, dict) and isinstance(table.get("name"), str) for table in tables):
+        raise RunError(f"{store.CONFIG} is not that of a run", remedy="run it again")
+    return given
 
 
 def read_table(path: Path) -> Table:

@@ -58,6 +58,14 @@ def read_submission(typed: Mapping[str, str], plugins: Iterable[str] = (), folde
     return found
 
 
+def typed_in(form: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The fields of a form by key; a key that was ticked several times is a list."""
+    found: dict[str, list[str]] = {}
+    for key, text in form:
+        found.setdefault(key, []).append(text)
+    return {key: texts[0] if len(texts) == 1 else as_typed(texts) for key, texts in found.items()}
+
+
 def typed_from(given: Mapping[str, Any]) -> dict[str, str]:
     """A config as it would be typed: what equals a default stays empty, what has no field goes to the last one."""
     names = {table: str(_at(given, table).get("name", "")) for table in tables() if table}

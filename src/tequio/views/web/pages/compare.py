@@ -27,8 +27,8 @@ def show(request: Request) -> Response:
     entries = [dashboard.index.entry(id, dashboard.folder(id)) for id in wanted]
     chosen = [entry for entry in entries if entry.status != CORRUPT]
     tables = [read_table(dashboard.folder(entry.id) / store.METRICS) for entry in chosen]
-    curves = [{"label": label, "columns": columns_of(table)}
-              for label, table in zip(_labels(chosen), tables, strict=True)]
+    curves = [{"label": label, "group": entry.algorithm, "columns": columns_of(table)}
+              for label, entry, table in zip(_labels(chosen), chosen, tables, strict=True)]
     metrics = metric_names(curves)
     metric = request.query_params.get("metric", "")
     if metric not in metrics:

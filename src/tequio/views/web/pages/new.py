@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from tequio.experiments import store
-from tequio.experiments.toml import read_toml
 from tequio.views.web.fields import FURTHER, section_of, tables
 from tequio.views.web.kit import Form, dashboard_of, go_to, page, posted
-from tequio.views.web.submission import Submission, read_submission, typed_from
+from tequio.views.web.reading import read_config
+from tequio.views.web.submission import Submission, read_submission, typed_from, typed_in
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -22,7 +21,7 @@ def show(request: Request) -> Response:
     like = request.query_params.get("like", "")
     values: dict[str, str] = {}
     if like:
-        values = typed_from(read_toml(dashboard_of(request).folder(like) / store.CONFIG))
+        values = typed_from(read_config(dashboard_of(request).folder(like)))
     found = read_submission(values)
     return _form(request, Submission(values, found.sections), like=like)
 
@@ -39,7 +38,7 @@ def fields(request: Request) -> Response:
 def start(request: Request, form: Form) -> Response:
     """Start the run that the form describes, or show what is wrong with it."""
     dashboard = dashboard_of(request)
-    found = read_submission(dict(form), dashboard.settings.plugins, str(dashboard.settings.folder))
+    found = read_submission(typed_in(form), dashboard.settings.plugins, str(dashboard.settings.folder))
     if found.config is None:
         return _form(request, found, status=422)
     folder = dashboard.processes.start(found.config)

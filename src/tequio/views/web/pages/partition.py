@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tequio.errors import TequioError
-from tequio.experiments import store
-from tequio.experiments.toml import read_toml
 from tequio.views.web.kit import dashboard_of, page
 from tequio.views.web.partitions import share_out
+from tequio.views.web.reading import read_config
 from tequio.views.web.submission import WHOLE, read_submission, typed_from
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def show(request: Request) -> Response:
     asked = {key: value for key, value in request.query_params.items() if key.startswith(("seed", "data."))}
     run = request.query_params.get("run", "")
     if run:
-        given = read_toml(dashboard_of(request).folder(run) / store.CONFIG)
+        given = read_config(dashboard_of(request).folder(run))
         asked = {key: text for key, text in typed_from(given).items() if key.startswith(("seed", "data."))}
     found = read_submission(asked)
     shared = _shared(found) if asked else None

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import HTMLResponse
 
 from tequio import registry
-from tequio.errors import ConfigError, TequioError
+from tequio.errors import ConfigError, RunError, TequioError
 from tequio.experiments import store
 from tequio.experiments.explaining import explain
 from tequio.experiments.results import Result
-from tequio.experiments.toml import read_toml
 from tequio.learners.trees.text import count_text, share_text
 from tequio.views.datasets import NOT_HERE, facts_of, where_is
 from tequio.views.explanation_files import tree_html
 from tequio.views.explanations import MOST_COLUMNS, MOST_RULES, cells_of, notes_on, shares_lines, sides_of, title_of
 from tequio.views.web.guard import POLICY
 from tequio.views.web.kit import dashboard_of, page
+from tequio.views.web.reading import DAMAGE, read_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,11 @@ def _explained(request: Request, row: str, party: str) -> Explained:
     key = (folder, summary.stat().st_mtime_ns if summary.exists() else 0, row, party)
     if key not in dashboard.memory:
         _refuse_foreign_parts(folder, dashboard)
-        found = explain(Result(folder), [int(row)] if row else (), party=party or None)
+        try:
+            found = explain(Result(folder), [int(row)] if row else (), party=party or None)
+        except DAMAGE as cause:
+            raise RunError(f"the files of this run are damaged: {type(cause).__name__}: {cause}",
+                           remedy="run it again") from cause
         for old in list(dashboard.memory)[:max(len(dashboard.memory) - _MOST_REMEMBERED + 1, 0)]:
             dashboard.memory.pop(old, None)
         dashboard.memory[key] = found
@@ -84,7 +88,7 @@ def _explained(request: Request, row: str, party: str) -> Explained:
 
 def _refuse_foreign_parts(folder: Path, dashboard: Dashboard) -> None:
     """To look at a run must neither import code that its config names nor download its data."""
-    given: dict[str, Any] = read_toml(folder / store.CONFIG)
+    given = read_config(folder)
     foreign = [plugin for plugin in given.get("plugins", ()) if plugin not in dashboard.settings.plugins]
     if foreign:
         raise ConfigError(f"this run uses the plugin '{foreign[0]}', which the dashboard does not import by itself",

@@ -24,12 +24,18 @@ function ticks(low, high, count) {
   for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place++) found.push(place * step);
   return found;
 }
-const look = index => `c${index % 8} d${Math.floor(index / 8) % 4 || index % 4}`;
 
 class Chart {
   constructor(place) {
     this.place = place;
     this.series = JSON.parse(place.querySelector("script").textContent);
+    // Runs of one group share a colour; dashes tell them apart, and groups whose colours repeat.
+    const groups = [...new Set(this.series.map(one => one.group || one.label))], seen = new Map();
+    for (const one of this.series) {
+      const group = one.group || one.label, place = groups.indexOf(group), before = seen.get(group) || 0;
+      one.look = [`c${place % 8}`, `d${(one.group ? before : place) % 4}`];
+      seen.set(group, before + 1);
+    }
     this.metric = place.querySelector("[data-choice=metric]");
     this.axis = place.querySelector("[data-choice=axis]");
     this.plot = place.querySelector(".plot");
@@ -78,7 +84,7 @@ class Chart {
     this.value = place => first + (place - LEFT) / (width - LEFT - RIGHT) * (last - first);
   }
   frame(svg, width) {
-    for (const tick of ticks(this.low, this.high, 6)) {
+    for (const tick of ticks(this.low, this.high, 8)) {
       make("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: this.y(tick), y2: this.y(tick)}, svg);
       make("text", {x: LEFT - 8, y: this.y(tick) + 4, "text-anchor": "end"}, svg, short(tick));
     }
@@ -93,14 +99,14 @@ class Chart {
   line(svg, points, index) {
     if (!points.length) return;
     const path = points.map(([x, y], place) => `${place ? "L" : "M"}${this.x(x).toFixed(1)},${this.y(y).toFixed(1)}`).join("");
-    make("path", {d: path, class: `line ${look(index)}`}, svg);
+    make("path", {d: path, class: `line ${this.series[index].look.join(" ")}`}, svg);
     const [x, y] = points[points.length - 1];
-    make("circle", {cx: this.x(x), cy: this.y(y), r: 3.5, class: `dot c${index % 8}`}, svg);
+    make("circle", {cx: this.x(x), cy: this.y(y), r: 3.5, class: `dot ${this.series[index].look[0]}`}, svg);
   }
   name() {
     const items = this.series.map((one, index) => {
       const item = document.createElement("li"), sample = make("svg", {viewBox: "0 0 34 12", "aria-hidden": true});
-      make("path", {d: "M1,6H33", class: `line ${look(index)}`}, sample);
+      make("path", {d: "M1,6H33", class: `line ${one.look.join(" ")}`}, sample);
       const line = this.lines[index];
       item.append(sample, `${one.label}${line.length ? ` ${short(line[line.length - 1][1])}` : ""}`);
       return item;

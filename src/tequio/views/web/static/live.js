@@ -25,7 +25,7 @@ if (live && live.dataset.running) {
     const old = parties.querySelector(".scroll");
     if (old) { old.replaceChildren(table); return; }
     const frame = document.createElement("div");
-    frame.className = "scroll"; frame.tabIndex = 0; frame.setAttribute("role", "region"); frame.setAttribute("aria-label", "Parties");
+    frame.className = "scroll"; frame.tabIndex = 0; frame.setAttribute("role", "region"); frame.setAttribute("aria-label", "Table of parties");
     frame.append(table);
     parties.replaceChildren(frame);
   }

@@ -1,0 +1,164 @@
+"""`tequio coordinator`: a federation between machines, seen from where the parties dial in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tequio.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tequio.engines.network.homes import CoordinatorHome
+    from tequio.experiments.results import Result
+
+app = typer.Typer(help="Run a federation between machines: parties dial in here.", no_args_is_help=True)
+
+Home = Annotated[Path, typer.Option(help="The coordinator's folder: keys, tokens, who is enrolled.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config.")]
+MetricsPort = Annotated[int, typer.Option(help="Serve Prometheus metrics on this port (0: do not).")]
+_HOME = Path("coordinator")
+
+
+@app.command()
+def init(
+    home: Home = _HOME,
+    name: Annotated[str, typer.Option(help="What the federation is called.")] = "federation",
+    address: Annotated[str, typer.Option(help="Host name or IP address that parties dial.")] = "localhost",
+    port: Annotated[int, typer.Option(help="Port of the parties' links.")] = 8470,
+    enrolment_port: Annotated[int, typer.Option(help="Port for joining (0: the next one).")] = 0,
+) -> None:
+    """Make a certificate authority and the coordinator's own certificate."""
+    from tequio.engines.network.certificates import fingerprint
+    from tequio.engines.network.homes import CoordinatorHome
+
+    made = CoordinatorHome.create(home, name, address, port, enrolment_port or port + 1)
+    typer.echo(f"coordinator   {home}\nparties dial  {address}:{port} (to join: port {enrolment_port or port + 1})\n"
+               f"fingerprint   {fingerprint(made.identity('authority').certificate)}\n\n"
+               "Next: tequio coordinator token NAME, once for each party.")
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="The party that it is for (empty: whoever holds it).")] = "",
+    home: Home = _HOME,
+    hours: Annotated[float, typer.Option(help="How long it may be used.")] = 24.0,
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
+) -> None:
+    """Make a join token. It is good for one party, once: send it over a channel that you trust."""
+    from tequio.engines.network.files import write_private
+
+    text = _home(home).new_token(name, hours).to_text()
+    if out is None:
+        return typer.echo(text)
+    write_private(out, text.encode() + b"\n")
+    return typer.echo(f"The token is in {out}.")
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="A config (not needed with --resume).",
+                                                show_default=False)] = None,
+    home: Home = _HOME,
+    settings: Settings = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
+    metrics_port: MetricsPort = 0,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
+) -> None:
+    """Run a config with the parties that dial in; the rows stay with them.
+
+    Where `tequio coordinator serve` runs in the same folder, it does the work and this command follows it.
+    """
+    from tequio.cli.run import printing, shown_progress
+    from tequio.experiments.deploying import run_here_or_there
+
+    if file is None and resume is None:
+        raise ConfigError("there is nothing to run", remedy="type: tequio coordinator run FILE.toml")
+    overrides = [*(settings or []), *([f"output.folder={out}"] if out is not None else [])]
+    with printing(as_json) as write, shown_progress(quiet, "tequio coordinator run --resume") as listen:
+        result = run_here_or_there(home, file, overrides, resume, listen, metrics_port)
+        if as_json:
+            write(json.dumps(result.to_dict()))
+    if not as_json and not quiet:
+        _show(result)
+
+
+@app.command()
+def serve(home: Home = _HOME, metrics_port: MetricsPort = 0,
+          metrics_address: Annotated[str, typer.Option(help="Where the metrics are served.")] = "127.0.0.1") -> None:
+    """Stay up: keep the parties' links, and do the runs that `tequio coordinator run` hands over. Logs JSON lines."""
+    from tequio.experiments.deploying import serve_forever
+
+    serve_forever(home, metrics_port, metrics_address)
+
+
+@app.command()
+def status(home: Home = _HOME, as_json: Json = False) -> None:
+    """Say who is enrolled, who is connected, and which runs wait for whom."""
+    from tequio.engines.network.control import ask
+
+    place = _home(home)
+    live = ask(home, "status")
+    found = {"running": live is not None, "enrolled": {name: {"revoked": bool(facts.get("revoked"))}
+                                                       for name, facts in place.parties().items()},
+             "tokens": len(list(place.tokens.waiting())), **(live or {"parties": {}, "runs": {}})}
+    typer.echo(json.dumps(found) if as_json else _status_text(found))
+
+
+@app.command()
+def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home = _HOME) -> None:
+    """Never let a party in again; it takes effect when it next dials."""
+    _home(home).revoke(name)
+    typer.echo(f"The certificate of '{name}' is revoked.")
+
+
+@app.command()
+def audit(home: Home = _HOME, as_json: Json = False) -> None:
+    """Check that nobody changed the audit log, and show its last entries."""
+    show_audit(home / "audit.jsonl", as_json)
+
+
+def show_audit(path: Path, as_json: bool) -> None:
+    """Verify an audit log and print it."""
+    from tequio.engines.network.audit import entries, verify
+
+    count, found = verify(path), entries(path)
+    if as_json:
+        return typer.echo(json.dumps({"entries": found, "intact": True}))
+    for entry in found[-20:]:
+        facts = {key: value for key, value in entry.items() if key not in ("number", "time", "event", "hash",
+                                                                           "previous")}
+        typer.echo(f"{entry['time']}  {entry['event']:<18} {json.dumps(facts)}")
+    return typer.echo(f"{count} entries, unchanged since they were written")
+
+
+def _home(folder: Path) -> CoordinatorHome:
+    from tequio.engines.network.homes import CoordinatorHome
+
+    home = CoordinatorHome(folder)
+    _ = home.facts
+    return home
+
+
+def _status_text(found: dict[str, Any]) -> str:
+    lines = [f"coordinator   {'running' if found['running'] else 'not running'}, {found['tokens']} unused tokens"]
+    for name, facts in found["enrolled"].items():
+        live = found["parties"].get(name)
+        told = "revoked" if facts["revoked"] else "not connected" if live is None or not live["connected"] else \
+            f"connected for {live['seconds']:.0f} s, {live['rows']} rows, tequio {live['version']}"
+        lines.append(f"{name:<13} {told}")
+    for name, facts in found["runs"].items():
+        lines.append(f"run {name}: {facts['parties']} parties, waiting for {', '.join(facts['owing']) or 'nobody'}")
+        lines += [f"  {party}: {cause}" for party, cause in facts["waiting"].items()]
+    return "\n".join(lines)
+
+
+def _show(result: Result) -> None:
+    from tequio.cli.run import show_run
+
+    show_run(result)

@@ -1,0 +1,116 @@
+"""`tequio party`: a federation between machines, seen from one that holds data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tequio.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tequio.engines.network.approvals import Approvals
+
+app = typer.Typer(help="Take part in a federation between machines: your rows stay here.", no_args_is_help=True)
+
+Home = Annotated[Path, typer.Option(help="The party's folder: its key, its policy, its audit log, its states.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Run = Annotated[str, typer.Argument(help="The run; see: tequio party runs")]
+_HOME = Path("party")
+_SHARE = "catalogue:"
+
+
+@app.command()
+def join(
+    token: Annotated[str, typer.Argument(help="The join token, or a file that holds it.")],
+    data: Annotated[str, typer.Option(help="Your table (CSV or Parquet), or catalogue:NAME for a simulated share.")],
+    name: Annotated[str, typer.Option(help="What this party is called.")] = "",
+    home: Home = _HOME,
+    target: Annotated[str, typer.Option(help="The column to predict.")] = "",
+    schema: Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")] = None,
+    missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
+    prepare: Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")] = None,
+    partition: Annotated[Path | None, typer.Option(help="With catalogue:NAME, the config that deals it.")] = None,
+    party: Annotated[str, typer.Option(help="With catalogue:NAME, whose share it is.")] = "",
+) -> None:
+    """Enrol with a join token. The token is used up; the key that is made here never leaves this folder."""
+    from tequio.engines.network.enrolment import join as enrol
+    from tequio.engines.network.tokens import read_token
+    from tequio.experiments.holdings import open_holding
+
+    facts = _share(data, partition) if data.startswith(_SHARE) else {
+        "path": str(Path(data).resolve()), "target": target or None, "missing": missing, "prepare": prepare or [],
+        "schema_path": str(schema.resolve()) if schema is not None else None}
+    called = name or party
+    if not called:
+        raise ConfigError("this party has no name", remedy="give it one: --name NAME")
+    holding = open_holding(called, facts)  # what is wrong with the data is said before the token is used up
+    pinned = enrol(home, read_token(token), called, {"data": facts})
+    typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\ncoordinator   {pinned}\n\n"
+               f"Next: write a policy in {home / 'policy.toml'} if you want one, then: tequio party run --home {home}")
+
+
+@app.command()
+def run(
+    home: Home = _HOME,
+    patience: Annotated[int, typer.Option(help="Give up after so many attempts to dial (0: never).")] = 0,
+) -> None:
+    """Dial the coordinator, and answer its tasks next to your rows until you press Ctrl-C. Logs JSON lines."""
+    from tequio.experiments.deploying import serve_party
+
+    serve_party(home, patience)
+
+
+@app.command()
+def runs(home: Home = _HOME, as_json: Json = False) -> None:
+    """Show the runs that asked for approval, and what was decided."""
+    found = _approvals(home).all()
+    if as_json:
+        return typer.echo(json.dumps(found))
+    for run, facts in found.items():
+        asked = facts["asked"]
+        typer.echo(f"{run}: {facts['decision'] or 'waits for approval'} ({asked['algorithm']}, {asked['parties']} "
+                   f"parties, {asked['rounds']} rounds)")
+    return None
+
+
+@app.command()
+def approve(run: Run, home: Home = _HOME) -> None:
+    """Let a run take place here."""
+    _approvals(home).decide(run, approved=True)
+    typer.echo(f"'{run}' is approved.")
+
+
+@app.command()
+def deny(run: Run, home: Home = _HOME) -> None:
+    """Refuse a run."""
+    _approvals(home).decide(run, approved=False)
+    typer.echo(f"'{run}' is denied.")
+
+
+@app.command()
+def audit(home: Home = _HOME, as_json: Json = False) -> None:
+    """Check that nobody changed the audit log, and show its last entries."""
+    from tequio.cli.coordinator import show_audit
+
+    show_audit(home / "audit.jsonl", as_json)
+
+
+def _share(data: str, partition: Path | None) -> dict[str, Any]:
+    from tequio.experiments.config import load_config
+
+    if partition is None:
+        raise ConfigError("a simulated share needs the config that deals it", remedy="give it: --partition FILE.toml")
+    config = load_config(partition)
+    if config.data.name != data.removeprefix(_SHARE):
+        raise ConfigError(f"'{partition}' deals '{config.data.name}' and not '{data.removeprefix(_SHARE)}'",
+                          remedy=f"type --data {_SHARE}{config.data.name}")
+    return {"config": str(partition.resolve())}
+
+
+def _approvals(home: Path) -> Approvals:
+    from tequio.engines.network.approvals import Approvals
+
+    return Approvals(home / "approvals")

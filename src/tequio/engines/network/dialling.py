@@ -1,0 +1,186 @@
+"""A party's end of its link: it dials out, answers, and dials again when the link breaks."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tequio import __version__
+from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
+from tequio.engines.network.transfers import Assembly, Part
+from tequio.engines.network.wire import (
+    HIGHEST,
+    LOWEST,
+    Begin,
+    Chunk,
+    End,
+    Failed,
+    Goodbye,
+    Hello,
+    Result,
+    Waiting,
+    Welcome,
+    Work,
+    frame,
+    from_coordinator,
+)
+from tequio.errors import EngineError, PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tequio.engines.network.holding import Holding
+    from tequio.engines.network.homes import PartyHome
+    from tequio.engines.network.site import Site
+    from tequio.engines.network.telemetry import Telemetry
+    from tequio.engines.network.wire import FromCoordinator
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+LARGEST_PAYLOAD = 1 << 32
+_LOOK_AROUND = 1.0
+
+
+class PartyLink:
+    """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
+
+    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
+        self._home, self._holding, self._site, self._telemetry = home, holding, site, telemetry
+        self._grpc = require_grpc()
+        self._stop = threading.Event()
+        self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
+        self._tasks: deque[tuple[Work, list[bytes | bytearray]]] = deque()
+        self._waiting: dict[str, bytes | bytearray] = {}
+        self._something = threading.Condition()
+        self._call: Any = None
+
+    def serve(self, *, patience: int = 0) -> None:
+        """Dial, and dial again, with growing and random pauses; give up after `patience` attempts (0: never)."""
+        worker = threading.Thread(target=self._work, name="tequio-tasks", daemon=True)
+        worker.start()
+        attempts, draw = 0, random.Random()
+        while not self._stop.is_set():
+            if self._talk():
+                attempts = 0
+            attempts += 1
+            if patience and attempts >= patience:
+                raise EngineError(f"the coordinator cannot be reached at {self._home.facts['address']}",
+                                  remedy="check that it runs and that this address can be reached from here")
+            pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE) * draw.uniform(0.5, 1.0)
+            self._stop.wait(pause)
+
+    def stop(self) -> None:
+        """End the link and serve no more."""
+        self._stop.set()
+        if self._call is not None:
+            self._call.cancel()
+        with self._something:
+            self._something.notify_all()
+
+    def _talk(self) -> bool:
+        """One link from greeting to end; whether the coordinator welcomed us."""
+        identity, grpc = self._home.identity, self._grpc
+        credentials = grpc.ssl_channel_credentials(self._home.authority, identity.key, identity.certificate)
+        address, welcomed = self._home.facts["address"], False
+        outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
+        self._outgoing = outgoing
+        outgoing.put([frame(self._greeting())])
+        with grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS) as channel:
+            self._call = call = channel.stream_stream(LINK)(_frames(outgoing))
+            assembly = Assembly(LARGEST_PAYLOAD)
+            try:
+                for data in call:
+                    message, body = from_coordinator(data)
+                    welcomed = welcomed or isinstance(message, Welcome)
+                    self._hear(message, body, assembly)
+            except grpc.RpcError as cause:
+                self._telemetry.log("link lost", address=address, cause=f"{cause.code().name}: {cause.details()}")
+            except PayloadError as cause:
+                self._telemetry.note("link cut", address=address, cause=str(cause))
+            finally:
+                outgoing.put(None)
+                call.cancel()
+        return welcomed
+
+    def _greeting(self) -> Hello:
+        return Hello(self._holding.name, LOWEST, HIGHEST, __version__,
+                     self._site.policy.told_rows(self._holding.rows), self._holding.schema, self._holding.share)
+
+    def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
+        if isinstance(message, Chunk):
+            assembly.take(message, body)
+        elif isinstance(message, Goodbye):
+            self._telemetry.note("sent away", cause=message.cause)
+            raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
+        elif isinstance(message, Welcome):
+            self._telemetry.log("connected", coordinator=message.version, protocol=message.protocol)
+        elif isinstance(message, Begin):
+            self._begin(message.run, assembly.parts([message.part], body)[0])
+        elif isinstance(message, End):
+            self._waiting.pop(message.run, None)
+            self._site.end(message.run)
+        elif isinstance(message, Work):
+            self._queue(message, assembly.parts(message.parts, body))
+
+    def _begin(self, run: str, announcement: bytes | bytearray) -> None:
+        answer = self._site.begin(run, announcement)
+        with self._something:
+            self._waiting.pop(run, None)
+            if isinstance(answer, Waiting):
+                self._waiting[run] = announcement
+            self._something.notify_all()
+        self._outgoing.put([frame(answer)])
+
+    def _queue(self, work: Work, parts: list[bytes | bytearray]) -> None:
+        with self._something:
+            # Of one run only the latest order counts: what came before it is no longer waited for.
+            for held in [held for held in self._tasks if held[0].run == work.run]:
+                self._tasks.remove(held)
+            self._tasks.append((work, parts))
+            self._something.notify_all()
+
+    def _work(self) -> None:
+        from tequio.engines.threads import one_thread
+
+        one_thread()
+        while not self._stop.is_set():
+            with self._something:
+                ready = next((held for held in self._tasks if held[0].run not in self._waiting), None)
+                if ready is None:
+                    self._something.wait(_LOOK_AROUND if self._waiting else None)
+                else:
+                    self._tasks.remove(ready)
+                undecided = list(self._waiting.items())
+            if ready is not None:
+                self._outgoing.put(self._answer(*ready))
+            else:
+                self._ask_again(undecided)
+
+    def _ask_again(self, undecided: list[tuple[str, bytes | bytearray]]) -> None:
+        """See whether a person has decided in the meantime."""
+        for run, announcement in undecided:
+            answer = self._site.begin(run, announcement)
+            if not isinstance(answer, Waiting):
+                self._waiting.pop(run, None)
+                self._outgoing.put([frame(answer)])
+
+    def _answer(self, work: Work, parts: list[bytes | bytearray]) -> Iterable[bytes]:
+        try:
+            record = self._site.do(work, parts)
+        except Exception as cause:
+            return [frame(Failed(work.run, work.position, work.digest, *self._site.explain(work, cause)))]
+        reply = Part(record.reply)
+        result = Result(work.run, work.position, work.digest, record.seconds, reply.place)
+        return _result_frames(reply, result)
+
+
+def _result_frames(reply: Part, result: Result) -> Iterator[bytes]:
+    yield from reply.frames()
+    yield frame(result, reply.inline)
+
+
+def _frames(outgoing: queue.SimpleQueue[Iterable[bytes] | None]) -> Iterator[bytes]:
+    while (frames := outgoing.get()) is not None:
+        yield from frames

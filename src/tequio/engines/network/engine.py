@@ -1,0 +1,248 @@
+"""The engine that a run at the coordinator sees: orders go out over links, outcomes come back."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from queue import Empty
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+
+from tequio.engines.network.audit import AuditLog
+from tequio.engines.network.homes import CoordinatorHome
+from tequio.engines.network.hub import Arrival, Desk, Errand
+from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.transfers import Part
+from tequio.engines.network.wire import Declined, Waiting, Work
+from tequio.errors import EngineError, PayloadError, RunError
+from tequio.federation import payload as payloads
+from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from tequio.engines.network.service import Service
+    from tequio.federation.exchange import Engine, Order
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+
+_LOOK_AROUND = 0.5
+MEGABYTE = 1 << 20
+
+
+@register("engine", "network")
+@dataclass(frozen=True)
+class Network:
+    """Real parties that dial in over mutual TLS and keep their data and states.
+
+    Parameters:
+        home: the coordinator's folder, made by `tequio coordinator init`
+        deadline: seconds that a party has for one task (0: as long as it takes)
+        absence: seconds that a party may be away before a task there counts as failed
+        wait: seconds to wait for the parties to dial in, and to say that they take part, before the run starts
+        maximum_reply_megabytes: replies longer than this are refused
+    """
+
+    home: str = "coordinator"
+    deadline: Annotated[float, Ge(0)] = 0.0
+    absence: Annotated[float, Ge(0)] = 60.0
+    wait: Annotated[float, Ge(0)] = 300.0
+    maximum_reply_megabytes: Annotated[int, Ge(1)] = 4096
+
+    def create(self) -> Engine:
+        """An engine that listens while it is open."""
+        return NetworkEngine(self)
+
+    def service(self, telemetry: Telemetry | None = None) -> Service:
+        """The service that parties dial, not yet started."""
+        from tequio.engines.network.service import Service
+
+        home = CoordinatorHome(Path(self.home))
+        told = telemetry or Telemetry(AuditLog(home.folder / "audit.jsonl"))
+        return Service(home, told, maximum_reply_bytes=self.maximum_reply_megabytes * MEGABYTE)
+
+
+@dataclass
+class _Ticket:
+    missing: set[int]
+    replies: list[Reply] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+
+class NetworkEngine:
+    """Carries a run's orders. States stay with the parties; a checkpoint holds after which task each one is."""
+
+    def __init__(self, how: Network, service: Service | None = None) -> None:
+        self._how, self._service, self._own_service = how, service, service is None
+        self._announcement = Announcement("run")
+        self._desk: Desk | None = None
+        self._tickets: dict[int, _Ticket] = {}
+        self._issued = 0
+        self._last: dict[int, int] = {}
+        self._snapshots: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self._common: tuple[Payload, Part, bytes] | None = None
+
+    def announce(self, announcement: Announcement) -> None:
+        """Which run this is, for the parties to judge."""
+        self._announcement = announcement
+
+    def open(self, population: Population) -> None:
+        """Wait for the parties and tell them of the run."""
+        if self._service is None:
+            self._service = self._how.service()
+            self._service.start()
+        if self._desk is not None:
+            self._service.hub.close(self._desk, finished=False)
+        names = [population.name(party) for party in range(len(population))]
+        hub = self._service.hub
+        present = hub.wait(lambda here: here.keys() >= set(names), self._how.wait)
+        missing = [name for name in names if name not in present]
+        if missing:
+            raise EngineError(f"{len(missing)} of {len(names)} parties did not dial in within {self._how.wait:g} s: "
+                              f"{', '.join(missing[:5])}", remedy="start them (tequio party run), or raise engine.wait")
+        self._check_shares([present[name].share for name in names], names)
+        self._desk = Desk(self._announcement.run, names, [self._told(population, party) for party in range(len(names))])
+        hub.open(self._desk)
+        hub.wait_for_answers(self._desk, self._how.wait)
+        self._refuse_if_declined(self._desk)
+
+    def submit(self, order: Order) -> None:
+        """Send a task to each party of the order."""
+        desk, hub = self._opened()
+        self._issued += 1
+        about = Part(payloads.encode({"settings": dict(order.settings), "stages": list(order.stages)}))
+        common, digest = self._shared(order)
+        self._tickets[order.ticket] = _Ticket(set(order.parties))
+        expires = time.monotonic() + self._how.deadline if self._how.deadline else float("inf")
+        for place, party in enumerate(order.parties):
+            extra = order.each[place] if order.each is not None else {}
+            own = Part(payloads.encode(extra) if extra else b"")
+            work = Work(desk.run, self._issued, self._last.get(party, 0), self._snapshots[0].get(party, 0),
+                        _digest(order, about, digest, own), order.task, order.round,
+                        (about.place, common.place, own.place))
+            size = payloads.size({**order.payload, **extra}) if extra else len(common.content)
+            hub.give(desk, party, Errand(work, (about, common, own), order.ticket, expires, size))
+
+    def collect(self) -> Outcome:
+        """The next order that every one of its parties has answered, failed or been too late for."""
+        desk, _ = self._opened()
+        if not self._tickets:
+            raise EngineError("nothing was submitted to this engine")
+        while True:
+            for ticket, held in self._tickets.items():
+                if not held.missing:
+                    del self._tickets[ticket]
+                    return Outcome(ticket, tuple(sorted(held.replies, key=lambda reply: reply.party)),
+                                   tuple(sorted(held.failures, key=lambda failure: failure.party)))
+            try:
+                self._take(desk.inbox.get(timeout=_LOOK_AROUND))
+            except Empty:
+                self._give_up_on_the_late()
+
+    def states(self) -> dict[int, Payload]:
+        """After which task each party is; their states are on their own disks."""
+        self._snapshots = (self._snapshots[1], dict(self._last))
+        return {party: {"position": position, "issued": self._issued} for party, position in self._last.items()}
+
+    def restore(self, states: dict[int, Payload]) -> None:
+        """Go on from where a checkpoint was: parties take the states that they had then."""
+        try:
+            self._last = {party: int(state["position"]) for party, state in states.items()}
+            self._issued = max((int(state["issued"]) for state in states.values()), default=0)
+        except (KeyError, TypeError, ValueError):
+            raise RunError("this run was not made over the network, so its parties' states are not with the parties",
+                           remedy="resume it with the engine that it was started with") from None
+        self._snapshots = (dict(self._last), dict(self._last))
+
+    def close(self) -> None:
+        """Let the parties go, and stop listening if nobody else does."""
+        if self._desk is not None and self._service is not None:
+            self._service.hub.close(self._desk, finished=False)
+            self._desk = None
+        if self._own_service and self._service is not None:
+            self._service.stop()
+            self._service = None
+
+    def finish(self) -> None:
+        """The run is over: parties may forget what they kept for resuming it."""
+        desk, hub = self._opened()
+        hub.close(desk, finished=True)
+
+    def _opened(self) -> tuple[Desk, Any]:
+        if self._desk is None or self._service is None:
+            raise EngineError("this engine is not open")
+        return self._desk, self._service.hub
+
+    def _told(self, population: Population, party: int) -> Part:
+        split = population.split
+        return Part(payloads.encode({
+            **self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
+            "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
+            "overrides": dict(population.overrides.get(party, {}))}))
+
+    def _check_shares(self, shares: list[str], names: list[str]) -> None:
+        expected = self._announcement.facts.get("share", "")
+        wrong = [name for name, share in zip(names, shares, strict=True) if share != expected]
+        if wrong:
+            held = "a share of another config" if expected else "a share of a simulated dataset"
+            raise EngineError(f"party '{wrong[0]}' holds {held if shares[names.index(wrong[0])] else 'its own data'}, "
+                              "which is not what this run is about",
+                              remedy="use data.name = 'parties' for parties with data of their own, and the same "
+                                     "config on both sides for simulated shares")
+
+    def _refuse_if_declined(self, desk: Desk) -> None:
+        for party, name in enumerate(desk.names):
+            answer = desk.answers.get(party)
+            if isinstance(answer, Declined):
+                raise EngineError(f"party '{name}' declined the run: {answer.cause}", remedy=answer.remedy)
+            if answer is None or isinstance(answer, Waiting):
+                why = f": {answer.cause}" if answer is not None else ""
+                raise EngineError(f"party '{name}' did not say within {self._how.wait:g} s that it takes part{why}",
+                                  remedy="wait for it, raise engine.wait, or run without it")
+
+    def _shared(self, order: Order) -> tuple[Part, bytes]:
+        """What all parties of an ask receive is encoded once; chunks of one ask share the payload object."""
+        if self._common is None or self._common[0] is not order.payload:
+            content = payloads.encode(order.payload)
+            self._common = (order.payload, Part(content), blake2b(content, digest_size=16).digest())
+        return self._common[1:]
+
+    def _take(self, arrival: Arrival) -> None:
+        held = self._tickets.get(arrival.errand.ticket)
+        if held is None:
+            return
+        held.missing.discard(arrival.party)
+        if arrival.content is None:
+            held.failures.append(Failure(arrival.party, arrival.cause, arrival.remedy))
+            return
+        try:
+            payload = payloads.decode(arrival.content)
+        except PayloadError as cause:
+            held.failures.append(Failure(arrival.party, f"its reply cannot be read: {cause.message}"))
+            return
+        self._last[arrival.party] = arrival.errand.work.position
+        held.replies.append(Reply(arrival.party, payload, arrival.errand.bytes_down, len(arrival.content),
+                                  arrival.seconds))
+
+    def _give_up_on_the_late(self) -> None:
+        desk, hub = self._opened()
+        for party, errand in list(desk.errands.items()):
+            away = hub.away(desk.names[party])
+            if time.monotonic() > errand.expires:
+                cause, remedy = f"no answer came within {self._how.deadline:g} s", "raise engine.deadline"
+            elif away > self._how.absence:
+                cause, remedy = f"it has been away for {away:.0f} s", "bring it back, or raise engine.absence"
+            else:
+                continue
+            if hub.take_back(desk, party, errand):
+                self._take(Arrival(party, errand, cause=cause, remedy=remedy))
+
+
+def _digest(order: Order, about: Part, common: bytes, own: Part) -> str:
+    """Tells tasks apart by all that they depend on, besides the party's state."""
+    whole = blake2b(f"{order.task}\n{order.round}\n".encode(), digest_size=16)
+    for piece in (about.content, common, own.content):
+        whole.update(len(piece).to_bytes(8, "little") + piece)
+    return whole.hexdigest()

@@ -1,0 +1,150 @@
+"""The folders of a coordinator and of a party: keys, certificates, who is enrolled."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tequio.engines.network.certificates import Identity, fingerprint, make_authority, make_server
+from tequio.engines.network.files import (
+    check_party_name,
+    create_private,
+    is_plain_name,
+    private_folder,
+    read_required,
+    write_private,
+)
+from tequio.engines.network.tokens import Token, TokenBook
+from tequio.errors import ConfigError, PermissionDenied
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PORT = 8470
+_COORDINATOR_REMEDY = "make a coordinator first: tequio coordinator init"
+_PARTY_REMEDY = "enrol first: tequio party join TOKEN --data FILE"
+
+
+@dataclass(frozen=True)
+class CoordinatorHome:
+    """A coordinator's folder."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path, name: str, address: str, port: int, enrolment_port: int) -> CoordinatorHome:
+        """Make the authority and the coordinator's certificate for the address that parties dial."""
+        if (folder / "coordinator.json").exists():
+            raise ConfigError(f"'{folder}' holds a coordinator already",
+                              remedy="choose another --home, or delete it if nobody joined")
+        private_folder(folder)
+        authority = make_authority(f"tequio {name}")
+        hosts = list(dict.fromkeys([address, "localhost", "127.0.0.1"]))
+        server = make_server(authority, "coordinator", hosts)
+        for stem, identity in (("authority", authority), ("coordinator", server)):
+            write_private(folder / f"{stem}.key", identity.key)
+            write_private(folder / f"{stem}.pem", identity.certificate)
+        facts = {"name": name, "address": address, "port": port, "enrolment_port": enrolment_port}
+        write_private(folder / "coordinator.json", json.dumps(facts, indent=1).encode())
+        return cls(folder)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Name, address and ports."""
+        found: dict[str, Any] = json.loads(read_required(self.folder / "coordinator.json", _COORDINATOR_REMEDY))
+        return found
+
+    def identity(self, stem: str) -> Identity:
+        """Key and certificate of the `authority` or of the `coordinator` itself."""
+        return Identity(read_required(self.folder / f"{stem}.key", _COORDINATOR_REMEDY),
+                        read_required(self.folder / f"{stem}.pem", _COORDINATOR_REMEDY))
+
+    @property
+    def tokens(self) -> TokenBook:
+        """The join tokens."""
+        return TokenBook(self.folder / "tokens")
+
+    def new_token(self, name: str = "", hours: float = 24.0) -> Token:
+        """A token for one party."""
+        if name:
+            check_party_name(name)
+        facts, authority = self.facts, self.identity("authority").certificate
+        id, secret = self.tokens.mint(name, hours)
+        host = facts["address"]
+        return Token(f"{host}:{facts['port']}", f"{host}:{facts['enrolment_port']}", authority, id, secret)
+
+    def enrol(self, name: str, facts: Mapping[str, Any]) -> bool:
+        """Note a party; whether the name was free."""
+        return create_private(self._party(name), json.dumps(dict(facts)).encode())
+
+    def party(self, name: str) -> dict[str, Any] | None:
+        """What is known of a party; nothing where none is enrolled by that name."""
+        path = self._party(name)
+        return json.loads(path.read_bytes()) if path.is_file() else None
+
+    def parties(self) -> dict[str, dict[str, Any]]:
+        """All that are enrolled, by name."""
+        return {path.stem: json.loads(path.read_bytes())
+                for path in sorted(private_folder(self.folder / "parties").glob("*.json"))}
+
+    def admit(self, name: str, certificate: bytes) -> None:
+        """Refuse whoever is not the holder of the certificate that this party was given, or was sent away."""
+        known = self.party(name) if is_plain_name(name) else None
+        if known is None or fingerprint(certificate) not in known["fingerprints"]:
+            raise PermissionDenied(f"no party '{name[:80]}' with this certificate is enrolled here",
+                                   remedy="join again with a new token")
+        if known.get("revoked"):
+            raise PermissionDenied(f"the certificate of party '{name}' was revoked",
+                                   remedy="talk to the coordinator's operator")
+
+    def revoke(self, name: str) -> None:
+        """Never let that party in again."""
+        known = self.party(check_party_name(name))
+        if known is None:
+            raise ConfigError(f"no party '{name}' is enrolled", remedy="see: tequio coordinator status")
+        write_private(self._party(name), json.dumps({**known, "revoked": True}).encode())
+
+    def _party(self, name: str) -> Path:
+        return private_folder(self.folder / "parties") / f"{check_party_name(name)}.json"
+
+
+@dataclass(frozen=True)
+class PartyHome:
+    """A party's folder: its key, its certificate, where the coordinator is, and what data it brings."""
+
+    folder: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Name, the coordinator's address, and the data's place."""
+        found: dict[str, Any] = json.loads(read_required(self.folder / "party.json", _PARTY_REMEDY))
+        return found
+
+    @property
+    def identity(self) -> Identity:
+        """The party's own key and certificate."""
+        return Identity(read_required(self.folder / "party.key", _PARTY_REMEDY),
+                        read_required(self.folder / "party.pem", _PARTY_REMEDY))
+
+    @property
+    def authority(self) -> bytes:
+        """The certificate by which the coordinator proves itself."""
+        return read_required(self.folder / "authority.pem", _PARTY_REMEDY)
+
+    @property
+    def policy(self) -> Path:
+        """The policy file."""
+        return self.folder / "policy.toml"
+
+    @property
+    def audit(self) -> Path:
+        """The audit log."""
+        return self.folder / "audit.jsonl"
+
+    def run(self, run: str) -> Path:
+        """The folder of one run; names come from the coordinator and are not trusted."""
+        if not is_plain_name(run):
+            raise PermissionDenied(f"a run cannot be called {run[:80]!r}")
+        return self.folder / "runs" / run

@@ -1,0 +1,98 @@
+"""What a party keeps of a run on its disk: after each task its state and its reply.
+
+A task that is asked for again is answered from here, so that it is done once however often links break. A run that is
+resumed from a checkpoint finds the state of that moment, and what was done after it in vain is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tequio.engines.network.files import private_folder, write_private
+from tequio.errors import PayloadError, RunError
+from tequio.federation import payload as payloads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tequio.federation.payload import Payload
+
+_PREFIX = "task-"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One task that was done: on top of which state, which work it was, the state after it, and the reply."""
+
+    position: int
+    base: int
+    digest: str
+    state: Payload
+    reply: bytes
+    seconds: float
+
+
+class Journal:
+    """The records of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._last: Record | None = None
+
+    def find(self, position: int, base: int, digest: str) -> Record | None:
+        """The record of this very work, if it was done."""
+        record = self._read(position)
+        return record if record is not None and (record.base, record.digest) == (base, digest) else None
+
+    def state(self, base: int) -> Payload:
+        """The state after a task; before the first one there is none."""
+        if not base:
+            return {}
+        record = self._read(base)
+        if record is None:
+            raise RunError(f"the state after task {base} of run '{self._folder.name}' is not on this party's disk",
+                           remedy="restore the party's folder from a backup, or start the run anew")
+        return record.state
+
+    def add(self, record: Record) -> None:
+        """Keep a record, and forget those that it makes void: they came after a state that the run went back from."""
+        content = payloads.encode({**vars(record), "state": record.state})
+        # A reply can be made again; a state that others build on cannot.
+        write_private(private_folder(self._folder) / f"{_PREFIX}{record.position:012d}", content,
+                      sync=bool(record.state))
+        self._last = record
+        for position in self._positions():
+            if position > record.base and position != record.position:
+                self._path(position).unlink(missing_ok=True)
+
+    def prune(self, keep: int) -> None:
+        """Forget what no checkpoint refers to any more."""
+        for position in self._positions():
+            if position < keep:
+                self._path(position).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """The run is over: keep the last state only."""
+        positions = self._positions()
+        for position in positions[:-1]:
+            self._path(position).unlink(missing_ok=True)
+
+    def _positions(self) -> list[int]:
+        return sorted(int(path.name.removeprefix(_PREFIX)) for path in self._folder.glob(_PREFIX + "*"))
+
+    def _path(self, position: int) -> Path:
+        return self._folder / f"{_PREFIX}{position:012d}"
+
+    def _read(self, position: int) -> Record | None:
+        if self._last is not None and self._last.position == position:
+            return self._last
+        try:
+            content: dict[str, Any] = payloads.decode(self._path(position).read_bytes())
+        except FileNotFoundError:
+            return None
+        except PayloadError as cause:
+            raise RunError(f"'{self._path(position)}' is damaged: {cause.message}",
+                           remedy="restore the party's folder from a backup, or start the run anew") from cause
+        self._last = Record(**content)
+        return self._last

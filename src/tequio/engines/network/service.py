@@ -1,0 +1,191 @@
+"""The coordinator's gRPC service, on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tequio import __version__
+from tequio.engines.network import enrolment
+from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
+from tequio.engines.network.hub import Hub, Link
+from tequio.engines.network.transfers import Assembly
+from tequio.engines.network.wire import (
+    HIGHEST,
+    LOWEST,
+    Chunk,
+    Goodbye,
+    Hello,
+    Result,
+    Welcome,
+    clipped,
+    frame,
+    from_party,
+)
+from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from tequio.engines.network.homes import CoordinatorHome
+    from tequio.engines.network.telemetry import Telemetry
+
+_SECONDS_FOR_HELLO = 20.0
+_SECONDS_AFTER_REFUSAL = 0.2
+
+
+class Service:
+    """Listens for parties. Everything it refuses is noted in the audit log, and refusing one never stops the others."""
+
+    def __init__(self, home: CoordinatorHome, telemetry: Telemetry, *, maximum_reply_bytes: int,
+                 enrolment: bool = True) -> None:
+        self._home, self._telemetry = home, telemetry
+        self._maximum, self._enrolment = maximum_reply_bytes, enrolment
+        self.hub = Hub(telemetry.note, telemetry.count)
+        self._grpc = require_grpc()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tequio-service", daemon=True)
+        self._servers: list[Any] = []
+
+    def start(self) -> None:
+        """Listen on both ports."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    def stop(self) -> None:
+        """Close all links and end."""
+        async def end() -> None:
+            for server in self._servers:
+                await server.stop(grace=0.5)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        grpc, facts = self._grpc, self._home.facts
+        own, authority = self._home.identity("coordinator"), self._home.identity("authority").certificate
+        mutual = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
+        await self._serve(facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
+        if self._enrolment:
+            one_sided = grpc.ssl_server_credentials([(own.key, own.certificate)])
+            await self._serve(facts["enrolment_port"], one_sided, enrolment.METHOD,
+                              grpc.unary_unary_rpc_method_handler(self._enrol))
+
+    async def _serve(self, port: int, credentials: Any, method: str, handler: Any) -> None:
+        _, service, name = method.split("/")
+        server = self._grpc.aio.server(options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((self._grpc.method_handlers_generic_handler(service, {name: handler}),))
+        try:
+            server.add_secure_port(f"0.0.0.0:{port}", credentials)
+        except RuntimeError as cause:
+            raise EngineError(f"port {port} cannot be listened on: {cause}",
+                              remedy="another process may use it, perhaps another coordinator of this home") from None
+        await server.start()
+        self._servers.append(server)
+
+    async def _enrol(self, data: bytes, context: Any) -> bytes:
+        try:
+            request = msgspec.msgpack.decode(data, type=enrolment.Request)
+            certificate = await asyncio.to_thread(enrolment.grant, self._home, request)
+        except (TequioError, msgspec.MsgspecError) as cause:
+            self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause))
+            self._telemetry.count("refusals", kind="enrolment")
+            await asyncio.sleep(_SECONDS_AFTER_REFUSAL)
+            return msgspec.msgpack.encode(enrolment.Grant(b"", getattr(cause, "message", "it cannot be read"),
+                                                          getattr(cause, "remedy", "")))
+        self._telemetry.note("enrolled", peer=context.peer(), party=request.name)
+        return msgspec.msgpack.encode(enrolment.Grant(certificate))
+
+    async def _link(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        try:
+            name = self._admitted(context)
+            hello = await asyncio.wait_for(self._hello(requests, name), _SECONDS_FOR_HELLO)
+        except (TequioError, TimeoutError) as cause:
+            await self._refuse(context, cause)
+            return
+        await context.write(frame(Welcome(HIGHEST, __version__)))
+        await self._keep(requests, context, hello)
+
+    def _admitted(self, context: Any) -> str:
+        """The name in the peer's certificate, if that is the one we gave to this party."""
+        shown = context.auth_context()
+        name = b"".join(shown.get("x509_common_name", ())).decode(errors="replace")
+        self._home.admit(name, b"".join(shown.get("x509_pem_cert", ())))
+        return name
+
+    async def _hello(self, requests: AsyncIterator[bytes], name: str) -> Hello:
+        hello, _ = from_party(await anext(aiter(requests), b""))
+        if not isinstance(hello, Hello):
+            raise PayloadError("a link has to begin with a greeting")
+        if hello.name != name:
+            raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
+                                   remedy="use the folder that this party joined with")
+        if hello.lowest > HIGHEST or hello.highest < LOWEST:
+            raise PermissionDenied(f"party '{name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
+                                   f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
+                                   f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
+        return hello
+
+    async def _refuse(self, context: Any, cause: BaseException) -> None:
+        self._telemetry.note("link refused", peer=context.peer(), cause=str(cause) or type(cause).__name__)
+        self._telemetry.count("refusals", kind="link")
+        message = Goodbye(clipped(getattr(cause, "message", "no greeting came")), getattr(cause, "remedy", ""))
+        await context.write(frame(message))
+
+    async def _keep(self, requests: AsyncIterator[bytes], context: Any, hello: Hello) -> None:
+        """Carry messages both ways until the link ends, from whichever side."""
+        waiting: asyncio.Queue[Iterable[bytes]] = asyncio.Queue()
+        here = asyncio.current_task()
+        assert here is not None
+        link = Link(hello, lambda frames: self._soon(waiting.put_nowait, frames), lambda: self._soon(here.cancel))
+        writing = asyncio.create_task(self._write(waiting, context, here))
+        self._telemetry.note("connected", party=hello.name, peer=context.peer(), version=hello.version)
+        self.hub.connect(link)
+        try:
+            await self._read(requests, link)
+        except (PayloadError, EngineError) as cause:
+            self._telemetry.note("link cut", party=hello.name, cause=str(cause))
+            self._telemetry.count("refusals", kind="message")
+            await context.write(frame(Goodbye(clipped(str(cause)))))
+        except asyncio.CancelledError:
+            pass
+        finally:
+            writing.cancel()
+            self.hub.disconnect(link)
+            self._telemetry.note("disconnected", party=hello.name)
+
+    async def _read(self, requests: AsyncIterator[bytes], link: Link) -> None:
+        assembly = Assembly(self._maximum)
+        async for data in requests:
+            self._telemetry.count("bytes_received", len(data))
+            message, body = from_party(data)
+            if isinstance(message, Chunk):
+                assembly.take(message, body)
+            elif isinstance(message, Hello):
+                raise PayloadError("a greeting came twice")
+            else:
+                self.hub.receive(link, message, assembly.parts([message.part] if isinstance(message, Result) else [],
+                                                               body))
+
+    async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Any, reading: asyncio.Task[Any]) -> None:
+        try:
+            while True:
+                for data in await waiting.get():
+                    self._telemetry.count("bytes_sent", len(data))
+                    await context.write(data)
+        except self._grpc.RpcError:
+            reading.cancel()
+        except asyncio.CancelledError:
+            raise
+        except Exception as cause:
+            self._telemetry.note("link cut", cause=f"{type(cause).__name__}: {cause}")
+            reading.cancel()
+
+    def _soon(self, call: Any, *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)

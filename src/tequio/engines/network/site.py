@@ -1,0 +1,146 @@
+"""A party at work: it judges runs and tasks by its policy, does each task once, and keeps its states to itself."""
+
+from __future__ import annotations
+
+import hmac
+import traceback
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from tequio.engines.network.approvals import Approvals
+from tequio.engines.network.certificates import fingerprint
+from tequio.engines.network.files import create_private
+from tequio.engines.network.journal import Journal, Record
+from tequio.engines.network.policy import check_installed
+from tequio.engines.network.wire import Declined, Ready, Waiting, clipped
+from tequio.errors import EngineError, PermissionDenied, TequioError
+from tequio.federation import payload as payloads
+from tequio.federation.exchange import Order
+from tequio.federation.execution import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tequio.engines.network.holding import Holding
+    from tequio.engines.network.homes import PartyHome
+    from tequio.engines.network.policy import Policy
+    from tequio.engines.network.telemetry import Telemetry
+    from tequio.engines.network.wire import Work
+    from tequio.federation.population import Population
+
+_MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Engagement:
+    """A run that the party takes part in."""
+
+    facts: Mapping[str, Any]
+    population: Population
+    journal: Journal
+
+
+class Site:
+    """One party's side of all runs."""
+
+    def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry) -> None:
+        self._home, self._holding, self.policy = home, holding, policy
+        self._telemetry = telemetry
+        self._authority = fingerprint(home.authority)
+        self._approvals = Approvals(home.folder / "approvals")
+        self._runs: dict[str, _Engagement] = {}
+
+    def begin(self, run: str, announcement: bytes | bytearray) -> Ready | Waiting | Declined:
+        """Judge a run that the coordinator announces."""
+        try:
+            folder = self._home.run(run)
+            facts = payloads.decode(announcement)
+            self.policy.judge_run(facts, self._authority, self._holding.rows)
+            if facts.get("share", "") != self._holding.share:
+                raise PermissionDenied("the run is not about the data that this party holds",
+                                       remedy="give both sides the same config")
+            if self.policy.approval == "run" and (waiting := self._approvals.verdict(run, facts)):
+                return Waiting(run, waiting)
+            self._runs[run] = _Engagement(facts, self._population(facts), Journal(folder))
+        except (TequioError, KeyError, TypeError, ValueError) as cause:
+            message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
+            self._telemetry.note("run declined", run=run, cause=message)
+            return Declined(run, clipped(message), clipped(getattr(cause, "remedy", "")))
+        self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"), parties=facts.get("parties"))
+        return Ready(run)
+
+    def knows(self, run: str) -> bool:
+        """Whether the party takes part in that run."""
+        return run in self._runs
+
+    def end(self, run: str) -> None:
+        """A run is over."""
+        engagement = self._runs.pop(run, None)
+        if engagement is not None:
+            engagement.journal.end()
+            self._telemetry.note("run over", run=run)
+
+    def do(self, work: Work, parts: list[bytes | bytearray]) -> Record:
+        """The record of a task: of the first time, if it was done before."""
+        engagement = self._runs.get(work.run)
+        if engagement is None:
+            raise PermissionDenied(f"this party takes no part in the run '{work.run[:80]}'")
+        done = engagement.journal.find(work.position, work.base, work.digest)
+        if done is not None:
+            return done
+        record = self._run(engagement, work, parts)
+        engagement.journal.add(record)
+        engagement.journal.prune(work.keep)
+        return record
+
+    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | bytearray]) -> Record:
+        about, payload = payloads.decode(parts[0]), payloads.decode(parts[1])
+        if parts[2]:
+            payload |= payloads.decode(parts[2])
+        check_installed(work.task)
+        self.policy.judge_task(work.task, about, engagement.facts)
+        index = engagement.facts["index"]
+        order = Order(work.position, work.task, (index,), work.round, payload, about["settings"],
+                      tuple(about["stages"]))
+        states = {index: engagement.journal.state(work.base)}
+        outcome = execute(order, engagement.population, states)
+        for failure in outcome.failures:
+            self._telemetry.log("task failed", run=work.run, task=work.task, cause=failure.cause, trace=failure.trace)
+            raise EngineError(failure.cause, remedy=failure.remedy)
+        answer = outcome.replies[0]
+        reply = payloads.encode(answer.payload)
+        if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
+            raise PermissionDenied(f"the party's policy refuses: the reply of task '{work.task}' has {len(reply)} "
+                                   f"bytes, more than {self.policy.maximum_reply_megabytes:g} MB",
+                                   remedy="raise 'maximum_reply_megabytes' there, or send less")
+        self._telemetry.note("task done", run=work.run, task=work.task, round=work.round, bytes=len(reply))
+        return Record(work.position, work.base, work.digest, states[index], reply, answer.seconds)
+
+    def explain(self, work: Work, cause: BaseException) -> tuple[str, str]:
+        """What the coordinator hears of a task that gave nothing; where it went wrong stays here."""
+        told = cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}"
+        if not isinstance(cause, TequioError):
+            self._telemetry.log("task failed", run=work.run, task=work.task, cause=told, trace=traceback.format_exc())
+        self._telemetry.note("task refused" if isinstance(cause, PermissionDenied) else "task failed",
+                             run=work.run, task=work.task, cause=told)
+        return clipped(told), clipped(getattr(cause, "remedy", ""))
+
+    def _population(self, facts: Mapping[str, Any]) -> Population:
+        """The party's population in a run, under its own rules about rows and randomness."""
+        own = dict(facts["overrides"]) | {"share_rows": self.policy.share_rows}
+        population = self._holding.population({**facts, "overrides": own})
+        population = replace(population, overrides={facts["index"]: own})
+        if self.policy.private_randomness and not self._holding.share:
+            # The split has to stay what it was, so it is made before the seed changes.
+            population.view(facts["index"])
+            population = replace(population, seed=self._private_seed(int(facts["seed"])))
+        return population
+
+    def _private_seed(self, seed: int) -> int:
+        path = self._home.folder / "randomness"
+        if not path.exists():
+            import secrets
+
+            create_private(path, secrets.token_bytes(32))
+        return int.from_bytes(hmac.digest(path.read_bytes(), str(seed).encode(), sha256)[:8], "little")

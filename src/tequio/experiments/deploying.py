@@ -1,0 +1,166 @@
+"""Processes of a real federation: a coordinator for one run or for many, and a party that serves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tequio.engines.network.audit import AuditLog
+from tequio.engines.network.control import Control, ask
+from tequio.engines.network.engine import Network
+from tequio.engines.network.homes import CoordinatorHome, PartyHome
+from tequio.engines.network.policy import read_policy
+from tequio.engines.network.telemetry import Telemetry, to_stderr
+from tequio.errors import RunError, TequioError
+from tequio.experiments import store
+from tequio.experiments.api import refuse_changes
+from tequio.experiments.config import (
+    build_named,
+    complete,
+    config_hash,
+    load_config,
+    read_given,
+    resolved_toml,
+    with_key,
+)
+from tequio.experiments.holdings import open_holding
+from tequio.experiments.remote import REAL_PARTIES, run_with_parties
+from tequio.experiments.results import Result, is_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tequio.engines.network.service import Service
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.tables import Config
+
+_LOOK_AROUND = 0.2
+
+
+def run_here_or_there(home: Path, file: Path | None, overrides: list[str], resume: str | None, listen: Listener,
+                      metrics_port: int) -> Result:
+    """Run a config in this process, or in that of a coordinator which serves in the same folder."""
+    config, folder = prepared_run(home, file, overrides, resume)
+    if is_finished(folder) and Result(folder).summary["config_hash"] == config_hash(config):
+        return Result(folder)
+    if ask(home, "status") is not None:
+        ask(home, "run", folder=str(folder.resolve()))
+        return _follow(folder, listen)
+    telemetry = Telemetry(AuditLog(home / "audit.jsonl"))
+    with serving(home, telemetry, metrics_port, config=config) as service:
+        return run_with_parties(config, service, listen=listen, folder=folder)
+
+
+def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: str | None) -> tuple[Config, Path]:
+    """The checked config and its run folder, new or found again."""
+    given = read_given(file, overrides) if file is not None else {}
+    parent = given.get("output", {}).get("folder", "runs")
+    folder = store.find_folder(resume, parent) if resume is not None else None
+    if folder is not None and file is None:
+        given = read_given(folder / store.CONFIG, overrides)
+    given = with_key(with_key(given, "engine.name", "network"), "engine.home", str(home))
+    if given.get("data", {}).get("name") == REAL_PARTIES and "on_failure" not in given.get("rules", {}):
+        given = with_key(given, "rules.on_failure", "continue")  # among real parties, the quorum decides
+    config = complete(given, source=str(file or store.CONFIG))
+    if folder is not None:
+        refuse_changes(load_config(folder / store.CONFIG), config)
+    place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
+    store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
+    return config, place
+
+
+def serve_forever(home: Path, metrics_port: int, metrics_address: str) -> None:
+    """A coordinator that stays up; runs are handed over through its control port."""
+    telemetry = to_stderr(AuditLog(home / "audit.jsonl"))
+    _end_on_sigterm()
+    with serving(home, telemetry, metrics_port, metrics_address):
+        telemetry.log("listening", **CoordinatorHome(home).facts)
+        threading.Event().wait()
+
+
+def serve_party(home: Path, patience: int) -> None:
+    """A party that dials, answers, and dials again."""
+    from tequio.engines.network.dialling import PartyLink
+    from tequio.engines.network.site import Site
+
+    place = PartyHome(home)
+    facts, policy = place.facts, read_policy(place.policy)
+    holding = open_holding(facts["name"], facts["data"])
+    telemetry = to_stderr(AuditLog(place.audit))
+    link = PartyLink(place, holding, Site(place, holding, policy, telemetry), telemetry)
+    _end_on_sigterm()
+    try:
+        link.serve(patience=patience)
+    finally:
+        link.stop()
+
+
+@contextmanager
+def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_address: str = "127.0.0.1",
+            config: Config | None = None) -> Iterator[Service]:
+    """A coordinator's service with its control port and its metrics, while the block lasts."""
+    from tequio.engines.network.prometheus import serve_metrics
+
+    CoordinatorHome(home).facts  # noqa: B018 - a folder that is none is said so first
+    network = Network(str(home)) if config is None else build_named("engine", config.engine)
+    service = network.service(telemetry)
+    service.start()
+    control = Control(home, {"status": lambda _: service.hub.status(),
+                             "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
+    control.start()
+    metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None
+    try:
+        yield service
+    finally:
+        if metrics is not None:
+            metrics.shutdown()
+        control.stop()
+        service.stop()
+
+
+def _start_run(service: Service, telemetry: Telemetry, folder: Path) -> dict[str, Any]:
+    """Do a run in a thread of its own; several go on at once over the same links."""
+    config = load_config(folder / store.CONFIG)
+
+    def work() -> None:
+        try:
+            run_with_parties(config, service, folder=folder)
+            telemetry.log("run finished", run=folder.name)
+        except Exception as cause:
+            telemetry.note("run stopped", run=folder.name, cause=str(cause))
+            if not isinstance(cause, TequioError):
+                telemetry.log("unexpected error", run=folder.name, cause=repr(cause))
+            store.write_json(folder / store.STOPPED, {"kind": type(cause).__name__, "message": str(cause)})
+
+    (folder / store.STOPPED).unlink(missing_ok=True)
+    threading.Thread(target=work, name=f"run {folder.name}", daemon=True).start()
+    return {"folder": str(folder)}
+
+
+def _follow(folder: Path, listen: Listener) -> Result:
+    """Hear what happens in a run folder that another process writes, until the run ends."""
+    heard = 0
+    while True:
+        path = folder / store.EVENTS
+        lines = path.read_bytes()[heard:] if path.exists() else b""
+        whole = lines[:lines.rfind(b"\n") + 1]
+        heard += len(whole)
+        for line in whole.splitlines():
+            facts = json.loads(line)
+            listen(facts.pop("event"), facts)
+        if (folder / store.SUMMARY).exists():
+            return Result(folder)
+        if (folder / store.STOPPED).exists():
+            told = json.loads((folder / store.STOPPED).read_bytes())
+            raise RunError(told["message"], remedy=f"mend the cause, then: tequio coordinator run --resume {folder}")
+        time.sleep(_LOOK_AROUND)
+
+
+def _end_on_sigterm() -> None:
+    """End as after Ctrl-C when the system says stop."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

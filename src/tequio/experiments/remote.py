@@ -1,0 +1,143 @@
+"""A run with real parties: who they are comes from their greetings, and their rows stay with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tequio.components import build
+from tequio.data.inputs.read import read
+from tequio.data.preprocessing import preparations
+from tequio.data.schema import schema_from_json, schema_to_json
+from tequio.data.splits import Split
+from tequio.engines.network.engine import NetworkEngine
+from tequio.engines.network.preparing import fit_everywhere
+from tequio.errors import ConfigError, DataError, EngineError
+from tequio.experiments import store
+from tequio.experiments.config import build_named, config_hash
+from tequio.experiments.recording import ignore
+from tequio.experiments.runner import announcement_of, run_config
+from tequio.experiments.scenario import Scenario, make_algorithm, make_scenario, overrides_of
+from tequio.experiments.stopping import check_rules
+from tequio.federation import payload as payloads
+from tequio.federation.federation import Rules
+from tequio.federation.population import elsewhere
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tequio.data.dataset import Dataset
+    from tequio.engines.network.service import Service
+    from tequio.engines.network.wire import Hello
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.results import Result
+    from tequio.experiments.tables import Config
+    from tequio.federation.population import Population
+
+REAL_PARTIES = "parties"
+_PREPARATION = "preparation"
+_ROSTER = "roster"
+_ONLY_SIMULATED = ("devices", "availability", "attack", "baselines")
+
+
+def run_with_parties(config: Config, service: Service, *, listen: Listener = ignore,
+                     folder: Path | None = None) -> Result:
+    """Run a config with the parties that dial in at a service, or go on with the run in `folder`."""
+    engine = NetworkEngine(build_named("engine", config.engine), service)
+    place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
+    try:
+        scenario = _real_scenario(config, engine, service, place) if config.data.name == REAL_PARTIES else \
+            make_scenario(config)
+    except BaseException:
+        engine.close()
+        raise
+    return run_config(config, listen=listen, folder=place, engine=engine, scenario=scenario)
+
+
+def _real_scenario(config: Config, engine: NetworkEngine, service: Service, place: Path) -> Scenario:
+    check_rules(config)
+    _refuse_simulation(config)
+    roster = _roster(config, service, place)
+    population = _population(config, roster)
+    test = _test_rows(config, population)
+    preparation = _preparation(config, engine, population, place)
+    if preparation:
+        rows = [population.dataset, *([test] if test is not None else [])]
+        for step, statistics in zip(preparations(preparation["steps"]), preparation["statistics"], strict=True):
+            rows = [step.apply(dataset, statistics) for dataset in rows]
+        population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
+                               population.split, population.seed, population.overrides)
+        test = rows[1] if test is not None else None
+    facts = {"schema": next(iter(roster.values())).schema, "preparation": preparation}
+    return Scenario(population, test, None, make_algorithm(config), build_named("topology", config.topology),
+                    Rules(**config.rules), announced=facts)
+
+
+def _refuse_simulation(config: Config) -> None:
+    """Say which tables are about simulated parties."""
+    simulated = {"devices": "instant", "availability": "always"}
+    for table in _ONLY_SIMULATED:
+        given = getattr(config, table)
+        if given and not (table in simulated and given["name"] == simulated[table]):
+            raise ConfigError(f"'{table}' is about simulated parties, and these are real", remedy=f"leave {table} out")
+    if config.data.prepare and config.data.prepare_scope == "local":
+        raise ConfigError("data.prepare_scope = 'local' is the parties' own business here",
+                          remedy="let each party join with --prepare")
+    if config.data.validation or config.aggregator.get("root_rows"):
+        raise ConfigError("the coordinator holds no rows that it could keep back",
+                          remedy="leave data.validation and aggregator.root_rows out")
+
+
+def _roster(config: Config, service: Service, place: Path) -> dict[str, Hello]:
+    """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
+    path = place / _ROSTER
+    asked = build("dataset", REAL_PARTIES, config.data.parameters)
+    names = path.read_text(encoding="utf-8").split() if path.exists() else asked.parties
+    wait = build_named("engine", config.engine).wait
+    if names:
+        there = service.hub.wait(lambda here: here.keys() >= set(names), wait)
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise EngineError(f"{len(missing)} of {len(names)} parties did not dial in within {wait:g} s: "
+                              f"{', '.join(missing[:5])}", remedy="start them (tequio party run), or raise engine.wait")
+    else:
+        there = service.hub.wait(lambda here: len(here) >= asked.minimum, wait)
+        if len(there) < asked.minimum:
+            raise EngineError(f"only {len(there)} parties dialled in within {wait:g} s, data.minimum is "
+                              f"{asked.minimum}", remedy="start them (tequio party run), or raise engine.wait")
+        names = list(there)
+    store.write_whole(path, "\n".join(names).encode())
+    return {name: there[name] for name in names}
+
+
+def _population(config: Config, roster: dict[str, Hello]) -> Population:
+    schemas = {name: hello.schema for name, hello in roster.items()}
+    first, *others = schemas
+    for name in others:
+        if schemas[name] != schemas[first]:
+            raise DataError(f"the tables of party '{first}' and party '{name}' have different schemas",
+                            remedy="agree on one schema file (tequio data schema) and join with --schema")
+    split = Split(**config.data.split.model_dump())
+    population = elsewhere(schema_from_json(schemas[first]), list(roster), [hello.rows for hello in roster.values()],
+                           split, config.seed, {})
+    return elsewhere(population.schema, list(roster), [hello.rows for hello in roster.values()], split, config.seed,
+                     overrides_of(config, population))
+
+
+def _test_rows(config: Config, population: Population) -> Dataset | None:
+    path = config.data.parameters.get("test_path")
+    return read(path, schema=population.schema, target=population.schema.target.name) if path else None
+
+
+def _preparation(config: Config, engine: NetworkEngine, population: Population, place: Path) -> dict[str, Any]:
+    """The steps with what the parties together fitted; a resumed run keeps what it began with."""
+    steps, path = list(config.data.prepare), place / _PREPARATION
+    if not steps:
+        return {}
+    if path.exists():
+        return payloads.decode(path.read_bytes())
+    engine.announce(announcement_of(config, place, {"schema": schema_to_json(population.schema)}))
+    engine.open(population)
+    names = [population.name(party) for party in range(len(population))]
+    found = {"steps": steps, "statistics": fit_everywhere(engine, names, steps)}
+    store.write_whole(path, payloads.encode(found))
+    return found
