@@ -46,7 +46,7 @@ def run(
     A config with a [sweep] table runs every combination and skips what is finished.
     """
     _advice.clear()
-    overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
+    overrides = [*(settings or []), *shortcuts(seed, engine, workers, out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
         if as_json:
@@ -73,6 +73,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     if file is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
     given = read_given(file, overrides)
+    if given.get("search"):
+        raise ConfigError(f"{file.name} has a [search] table", remedy=f"type: tequio search {file}")
     if given.get("sweep"):
         swept = run_sweep(given, source=file.name, listen=listen)
         return swept.to_dict(), lambda: _show_sweep(swept)
@@ -80,7 +82,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     return result.to_dict(), lambda: show_run(result)
 
 
-def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+    """Options that are short for keys of a config."""
     values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "output.folder": out}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
