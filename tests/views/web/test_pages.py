@@ -64,7 +64,8 @@ def test_parties_are_listed_with_their_last_evaluation_and_how_often_they_were_c
 def test_the_comparison_pairs_runs_by_seed(client, runs):
     names = [f"{method}-{seed}" for method in ("fedavg", "fedavgm") for seed in range(3)]
     text = client.get("/compare", params={"run": names}).text
-    assert "Wilcoxon" in text
+    assert "Two methods on the same 3 rows: Wilcoxon" in text
+    assert "Too few rows" in text
     standings = text[text.index('id="standings"'):]
     values = [Result(runs / f"fedavg-{seed}").summary["metrics"]["test.accuracy"] for seed in range(3)]
     assert f"{sum(values) / 3:.4f}" in standings
