@@ -40,13 +40,14 @@ _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "miniba
                "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
-_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
 
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
                                "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
                                "contribution": {}, "attack": {}, "privacy": Privacy().model_dump(),
+                               "algorithm.radius": 0.0, "algorithm.low": 0.0, "algorithm.high": 0.0,
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
                                "rules.replays": Rules().replays, "data.partition.called": None,
