@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
     from tequio.experiments.predicting import predict
+    from tequio.experiments.searching import search
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
@@ -29,12 +30,13 @@ _HOMES = {
     "predict": "tequio.experiments.predicting",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
+    "search": "tequio.experiments.searching",
     "sweep": "tequio.experiments.api",
     "task": "tequio.federation.task",
 }
 
 __all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "predict", "register",
-           "run", "sweep", "task"]
+           "run", "search", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

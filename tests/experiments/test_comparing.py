@@ -38,7 +38,7 @@ def test_the_published_aggregations_of_179_seeds():
     ranks = dict(zip(found.ranking.methods, found.ranking.ranks, strict=True))
     assert ranks == pytest.approx({"aggregation 0": 1.8128, "aggregation 1": 2.1536, "aggregation 2": 2.0335}, abs=5e-5)
     assert found.ranking.critical_difference == pytest.approx(0.2477, abs=5e-5)
-    assert found.ranking.groups() == [("aggregation 0", "aggregation 2"), ("aggregation 2", "aggregation 1")]
+    assert found.groups == [("aggregation 0", "aggregation 2"), ("aggregation 2", "aggregation 1")]
     assert {(pair.first, pair.second) for pair in found.pairs if pair.differ} == {("aggregation 0", "aggregation 1")}
 
 
@@ -106,6 +106,17 @@ def test_holm_and_not_the_single_p_decides_against_a_control():
         assert "c" in (pair.first, pair.second)
         assert pair.holm >= pair.wilcoxon
         assert pair.differ == (found.friedman.f_p <= 0.05 and pair.holm <= 0.05)
+
+
+def test_methods_are_joined_as_the_omnibus_test_decided():
+    rows = [[1, 0, 3, 2], [1, 2, 3, 0], [0, 1, 3, 2], [0, 3, 2, 1], [3, 1, 0, 2], [1, 2, 3, 0], [0, 2, 3, 1],
+            [0, 1, 3, 2]]
+    found = compare_values(matrix(rows, "abcd"))
+    assert found.friedman.p == pytest.approx(0.0503, abs=5e-5)
+    assert found.friedman.f_p == pytest.approx(0.0377, abs=5e-5)
+    assert found.groups == found.ranking.groups()
+    level = compare_values(matrix(np.tile([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]], (3, 1)), "abc"))
+    assert level.groups == [("a", "b", "c")]
 
 
 def test_less_is_better_turns_ranks_and_differences():

@@ -93,13 +93,14 @@ def copy_of(result, folder):
 def test_statements_on_privacy_and_leakage_are_shown_where_a_run_has_them(trusted, tmp_path):
     folder = copy_of(trusted, tmp_path / "run")
     summary = json.loads((folder / "summary.json").read_text())
-    summary["privacy"] = {"statement": "each party is (2.5, 1e-05)-private", "epsilon": 2.5}
-    summary["leakage"] = [{"attack": "membership", "auc": 0.5123}, {"attack": "inversion", "auc": 0.25}]
+    summary["privacy"] = {"words": "Epsilon 2.5 of a budget of <4>.", "epsilon": 2.5, "caveats": ["the seed"]}
     (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "leakage.csv").write_text("who,field,tells\ncoordinator,gradients,labels leak\n")
     page = report_page([folder])
     assert {"privacy", "leakage"} <= set(headings(page))
-    assert "each party is (2.5, 1e-05)-private" in page
-    assert "<td>0.5123</td>" in page
+    assert "<strong>Epsilon 2.5 of a budget of &lt;4&gt;.</strong>" in page
+    assert "<td>2.5000</td>" in page
+    assert "<td>labels leak</td>" in page
 
 
 def test_damaged_runs_are_told_of_and_the_rest_is_shown(swept, tmp_path):

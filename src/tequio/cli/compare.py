@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when the command runs
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -60,7 +61,9 @@ def _draw(found: Comparison, path: Path) -> None:
 
     if found.ranking is None:
         raise ConfigError("one row has no ranks to draw", remedy="give more seeds or problems")
-    save_critical_differences({found.metric: found.ranking}, path)
+    # The diagram joins what the decision joined, which is Iman and Davenport's.
+    ranking = found.ranking if found.friedman is None else replace(found.ranking, p=found.friedman.f_p)
+    save_critical_differences({found.metric: ranking}, path)
 
 
 def _print(found: Comparison, wanted: list[str], diagram: Path | None) -> None:

@@ -95,6 +95,17 @@ class Comparison:
     verdict: str
     cautions: tuple[str, ...]
 
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The largest sets of methods, best first, that Nemenyi's test cannot tell apart; all where none differ."""
+        if self.ranking is None:
+            return []
+        return self.ranking.groups() if self._some_differ else [self.ranking.methods]
+
+    @property
+    def _some_differ(self) -> bool:
+        return self.friedman.f_p <= self.alpha if self.friedman is not None else any(one.differ for one in self.pairs)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data: what `tequio compare --json` prints."""
         plain: dict[str, Any] = as_json(asdict(self))

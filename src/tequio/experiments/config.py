@@ -40,7 +40,7 @@ _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "miniba
                "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
-_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
 
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PROBLEM = ("data", "devices", "availability", "attack")
 """The tables of a config that say what the problem is rather than how it is solved."""
 
-_NEITHER = ("name", "seed", "engine", "output", "baselines", "sweep", "plugins")
+_NEITHER = ("name", "seed", "engine", "output", "baselines", "sweep", "search", "plugins")
 _PREFERRED = ("test", "parties", "validation", "train")
 
 

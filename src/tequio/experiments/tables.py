@@ -206,6 +206,7 @@ class Config(Table):
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
+        search: what `tequio search` looks for the best values of, and by which validation metric
     """
 
     name: str = "run"
@@ -234,3 +235,4 @@ class Config(Table):
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)
     sweep: dict[str, Any] = Field(default_factory=dict)
+    search: dict[str, Any] = Field(default_factory=dict)

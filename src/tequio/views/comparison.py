@@ -90,7 +90,7 @@ def renderables(comparison: Comparison) -> Iterator[RenderableType]:
 
     yield from map(_rich, sheets_of(comparison))
     if comparison.ranking is not None and len(comparison.ranking.methods) > 2:
-        yield Text("\n".join(rank_lines(comparison.ranking)) + "\n")
+        yield Text("\n".join(rank_lines(comparison.ranking, comparison.groups)) + "\n")
     for heading, lines in sentences(comparison).items():
         for line in lines:
             yield Text.assemble((f"{heading}: ", "bold yellow" if heading == "Careful" else "bold"), line)

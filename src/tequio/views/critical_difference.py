@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tequio.experiments.statistics import Ranking
@@ -37,10 +37,9 @@ def save_critical_differences(rankings: Mapping[str, Ranking], path: Path, *, ti
                           remedy="give a .png, .svg or .pdf file in a folder that may be written") from cause
 
 
-def rank_lines(ranking: Ranking, width: int = 41) -> list[str]:
-    """The diagram for a terminal: a line a method, the best first; who shares a letter cannot be told apart."""
+def rank_lines(ranking: Ranking, groups: Sequence[Sequence[str]], width: int = 41) -> list[str]:
+    """The diagram for a terminal: a line a method, the best first; those of one group share a letter."""
     order = sorted(range(len(ranking.methods)), key=lambda place: ranking.ranks[place])
-    groups = ranking.groups() if ranking.differ else [ranking.methods]
     longest = max(map(len, ranking.methods))
     lines = [" " * (longest + 2) + _axis(len(order), width)]
     for place in order:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.errors import TequioError
 from tequio.experiments.recording import as_json
-from tequio.experiments.store import CONFIG, ENVIRONMENT
-from tequio.experiments.table import shown
+from tequio.experiments.store import CONFIG, ENVIRONMENT, LEAKAGE
+from tequio.experiments.table import read_csv, shown
 from tequio.experiments.tree_sources import open_run, tree_payload
 from tequio.learners.trees.tree import Tree
 from tequio.views.charts import heat_chart
@@ -75,13 +75,13 @@ def trees(material: Material) -> Section | None:
 
 
 def privacy(material: Material) -> Section | None:
-    """What the ledger of the run says about its differential privacy, and what protects the updates."""
-    return _each(material, "privacy", "Privacy", lambda result: _stated(result, "privacy"))
+    """What the ledger of the run says about its differential privacy."""
+    return _each(material, "privacy", "Privacy", _privacy)
 
 
 def leakage(material: Material) -> Section | None:
-    """What attacks on privacy could read out of the run."""
-    return _each(material, "leakage", "Leakage", lambda result: _stated(result, "leakage"))
+    """Who saw what in a run between parties that hold different columns."""
+    return _each(material, "leakage", "Who saw what", _leakage)
 
 
 def warnings(material: Material) -> Section | None:
@@ -145,13 +145,20 @@ def _tree(result: Result) -> str:
     return f"<div class='scroll tree' tabindex='0'>{drawing}</div>"
 
 
-def _stated(result: Result, name: str) -> str:
-    """What the summary, the events and the metrics of a run say under a name."""
-    said = [result.summary[name]] if result.summary.get(name) else []
-    said += [{key: value for key, value in event.items() if key not in ("event", "time")}
-             for event in result.events if event["event"] == name][-3:]
-    numbers = {key: value for key, value in result.summary["metrics"].items() if key.startswith(f"{name}.")}
-    return "".join(map(_plain, said)) + (_plain(numbers) if numbers else "")
+def _privacy(result: Result) -> str:
+    """The statement in words first, then all that it hangs on."""
+    told = dict(result.privacy)
+    words = told.pop("words", "")
+    return (f"<p><strong>{escape(str(words))}</strong></p>" if words else "") + (_plain(told) if told else "")
+
+
+def _leakage(result: Result) -> str:
+    path = result.folder / LEAKAGE
+    if not path.is_file():
+        return ""
+    table = read_csv(path)
+    rows = tuple(tuple(shown(row.get(column)) for column in table.columns) for row in table)
+    return sheet_html(Sheet("what each could read from the messages", tuple(table.columns), rows))
 
 
 def _warnings(result: Result) -> str:

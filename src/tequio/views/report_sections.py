@@ -62,8 +62,8 @@ def comparison(material: Material) -> Section | None:
         return Section("comparison", "Comparison", f"<p>Not compared: {escape(reason)}.</p>") if reason else None
     diagram = ""
     if found.ranking is not None and len(found.ranking.methods) > 2:
-        groups = found.ranking.groups() if found.ranking.differ else [found.ranking.methods]
-        diagram = rank_chart(found.ranking.methods, found.ranking.ranks, groups, found.ranking.critical_difference)
+        diagram = rank_chart(found.ranking.methods, found.ranking.ranks, found.groups,
+                             found.ranking.critical_difference)
         diagram += "<p class='note'>Methods beside one bar cannot be told apart.</p>"
     return Section("comparison", "Comparison", comparison_html(found) + diagram)
 

@@ -43,7 +43,7 @@ def summary_part(studies: Sequence[tuple[Study, Sequence[Row]]]) -> str:
     """One line a study: how many published numbers it has and what became of them."""
     lines = []
     for study, rows in studies:
-        counts = Counter(row.verdict for row in rows if row.published is not None)
+        counts = Counter(str(row.verdict) for row in rows if row.published is not None)
         if counts:
             lines.append([study.name, str(sum(counts.values())), *(str(counts[verdict] or "") for verdict in VERDICTS)])
     totals = ["all", *(str(sum(int(line[place] or 0) for line in lines)) for place in range(1, len(VERDICTS) + 2))]

@@ -38,7 +38,7 @@ def verdicts_table(studies: list[tuple[str, list[Row]]]) -> Table:
               "no published number": "unpublished", "not run": "not run"}
     table = _table("", "study", "cells", *titles.values())
     for name, rows in studies:
-        counts = Counter(row.verdict for row in rows)
+        counts = Counter(str(row.verdict) for row in rows)
         table.add_row(name, str(len(rows)), *(str(counts[verdict] or "") for verdict in titles))
     return table
 

@@ -122,7 +122,8 @@ class SplitNN(VerticalAlgorithm):
         replies = talk.ask(each, how, each=each, settings=self._settings())
         for reply in replies:
             width, shape = state.model["cut"][talk.federation.name(reply.party)], reply.payload["activations"].shape
-            rows = len(each[reply.party].get("positions", replies[0].payload["activations"]))
+            asked = each[reply.party]
+            rows = len(asked["positions"]) if "positions" in asked else len(replies[0].payload["activations"])
             if shape != (rows, width):
                 talk.refuse(how, reply.party, f"it sent activations of shape {shape}, and not {(rows, width)}")
         return {str(reply.party): reply.payload["activations"] for reply in replies}

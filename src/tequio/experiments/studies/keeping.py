@@ -151,7 +151,7 @@ def _date(runs: Sequence[str]) -> str:
 
 def _row(study: Study, line: Cell | Mean, kept: Mapping[str, Any] | None, config: str) -> Row:
     cells = study.cells_of(line) if hasattr(line, "cells") else [line]  # type: ignore[arg-type]
-    metric = cells[0].metric  # type: ignore[union-attr]
+    metric = cells[0].metric
     both, comparable = getattr(line, "both_sides", False), getattr(line, "comparable", True)
     if kept is None:
         return Row(line.name, line.published, None, None, 0, "not run", metric, line.tolerance, None, (), line.note, "")
@@ -170,5 +170,7 @@ def _decided(contest: Contest, kept: Mapping[str, Any]) -> Decided:
 
 
 def _ranking(plain: Mapping[str, Any] | None) -> Ranking | None:
-    return None if plain is None else Ranking(**{key: tuple(value) if isinstance(value, list) else value
-                                                 for key, value in plain.items()})
+    if plain is None:
+        return None
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    return Ranking(**given)

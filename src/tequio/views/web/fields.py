@@ -25,7 +25,7 @@ FURTHER = "further"
 """The field for what has none of its own, in TOML."""
 
 # What a form may not say: other people's code to import, other folders to write to, many runs at once.
-NOT_OFFERED = ("plugins", "sweep", "output.folder", "output.track")
+NOT_OFFERED = ("plugins", "sweep", "search", "output.folder", "output.track")
 _IN_FURTHER = ("stages", "overrides")
 _KINDS = {"local": "training", "data": "dataset", "data.partition": "partition"}
 _OPEN = ("", "data", "data.partition", "learner", "local", "algorithm", "selector")
