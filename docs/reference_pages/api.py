@@ -9,6 +9,7 @@ from reference_pages.markup import page
 
 _API = {
     "What a run gives back": ("tequio.experiments.results.Result", "tequio.experiments.sweep.SweepResult",
+                              "tequio.experiments.comparing.Comparison", "tequio.experiments.searching.SearchResult",
                               "tequio.experiments.table.Table"),
     "What an algorithm sees": ("tequio.federation.federation.Federation", "tequio.federation.replies.Replies",
                                "tequio.federation.algorithm.Parts"),

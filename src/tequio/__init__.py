@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
+    from tequio.experiments.comparing import compare
     from tequio.experiments.explaining import explain
+    from tequio.experiments.predicting import predict
+    from tequio.experiments.searching import search
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
@@ -22,14 +25,18 @@ _HOMES = {
     "Dataset": "tequio.data.dataset",
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
+    "compare": "tequio.experiments.comparing",
     "explain": "tequio.experiments.explaining",
+    "predict": "tequio.experiments.predicting",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
+    "search": "tequio.experiments.searching",
     "sweep": "tequio.experiments.api",
     "task": "tequio.federation.task",
 }
 
-__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "explain", "register", "run", "sweep", "task"]
+__all__ = ["Algorithm", "Dataset", "State", "TequioError", "__version__", "compare", "explain", "predict", "register",
+           "run", "search", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -100,6 +100,13 @@ class MissingExtra(TequioError):
         )
 
 
+class EncryptionError(TequioError):
+    """A key or a ciphertext is of the wrong kind or size, was tampered with, or holds more than its range allows."""
+
+    id = "encryption"
+    exit_code = 11
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """A hint such as "did you mean 'rounds'?" or, failing that, the list of what there is."""
     known = sorted(choices)

@@ -133,3 +133,25 @@ def test_what_is_asked_wrongly_is_refused(tequio, words, complaint):
     code, out, err = tequio(*words)
     assert (code, out) == (2, "")
     assert complaint in err
+
+
+def test_all_studies_one_after_the_other_with_their_numbers_kept(tequio, tmp_path):
+    code, out, _ = tequio("--all", "--stored", "--json")
+    assert (code, json.loads(out)["studies"]) == (0, [{"study": "flowers", "verdicts": {"not run": 3}}])
+    code, out, err = tequio("--all", "--workers", "1", "--keep")
+    assert code == 0
+    assert "flowers" in out
+    assert "kept 3 new numbers" in err
+    kept = json.loads((tmp_path / "studies" / "flowers" / "results.json").read_text())
+    assert {cell["seeds"] for cell in kept["cells"].values()} == {2}
+    assert "kept 0 new numbers" in tequio("flowers", "--stored", "--keep")[2]
+
+
+def test_all_studies_can_be_stopped(tequio, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run_with_baselines", interrupt)
+    code, _, err = tequio("--all", "--workers", "1")
+    assert code == 130
+    assert "what is finished is kept" in err

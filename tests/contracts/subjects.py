@@ -11,6 +11,7 @@ from tequio import registry
 from tequio.components import build
 from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
+from tequio.data.partitions.columns import Columns
 from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
 from tequio.federation.clock import Clock
@@ -29,7 +30,13 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("learner", "mlp"): {"hidden": [5]},
     ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
     ("learner", "random_forest"): {"trees": 10, "depth": 2},
+    ("algorithm", "secureboost"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
+    ("algorithm", "vertical-forest"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"},
+                                       "bins": 8, "together": 3},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
+    # Keys and pads from streams, so that states can be compared byte by byte.
+    ("algorithm", "vertical-logistic"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
+    ("algorithm", "vertical-linear"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
 }
 
 
@@ -80,6 +87,15 @@ def population(parties: int = 6, dataset: Dataset | None = None, seed: int = 1) 
     if data.schema.target.kind == "multilabel":
         labels = tuple(np.sort(np.arange(party, party + 1 + party % 3) % 5) for party in range(parties))
     return Population(data, Partition.of(rows, labels=labels), Split(validation=0.1, test=0.2), seed=seed)
+
+
+def by_columns(parties: int = 2, *, target: str = "classes", seed: int = 1) -> Population:
+    """Parties with different columns, of which some rows are common, and a key holder."""
+    data = table(target=target)
+    ids = 10**12 + np.random.default_rng(seed).permutation(10**6)[:len(data)]  # none turns up in a message by chance
+    data = Dataset.of(data.schema, data.features, data.target, ids=ids)
+    partition = Columns(parties=parties, overlap=0.8, key_holder=True).deal(data, np.random.default_rng(seed))
+    return Population(data, partition, Split(validation=0.1, test=0.2), seed=seed)
 
 
 def clock(people: Population, seed: int = 0) -> Clock:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tequio import registry
+from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
@@ -22,18 +23,20 @@ from tequio.federation.selection import Choice
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
 
-from .subjects import EXAMPLES, categories, clock, every, labelled, population
+from .subjects import EXAMPLES, by_columns, categories, clock, every, labelled, population
 
 # What an algorithm needs besides the defaults.
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 LEARNERS = {"kmeans": "kmeans", "federated-id3": "id3", "fedrf": "random_forest", "simfl": "boosted_trees",
             "histogram-gbdt": "boosted_trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
+            "secureboost": "boosted_trees", "vertical-forest": "random_forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 MODULES = {"torch": {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
+ON_NUMBERS = {"vertical-linear"}
 ONE_PARTY_ONLY = {"centralised"}
 every_algorithm = every("algorithm")
 every_federated = pytest.mark.parametrize(
@@ -49,7 +52,13 @@ def make(name):
     return build("algorithm", name, EXAMPLES.get(("algorithm", name)), parts={"parts": parts})
 
 
+def is_vertical(name):
+    return issubclass(registry.find("algorithm", name).component, VerticalAlgorithm)
+
+
 def people(name, parties=6):
+    if is_vertical(name):
+        return by_columns(min(parties, 3), target="number" if name in ON_NUMBERS else "classes")
     data = categories() if name in ON_CATEGORIES else labelled() if name in ON_LABELS else None
     return population(1 if name in ONE_PARTY_ONLY else parties, data)
 
@@ -97,7 +106,7 @@ def two_workers():
     pools = {}
 
     def serving(name):
-        kind = (name in ON_CATEGORIES, name in ON_LABELS)
+        kind = (name in ON_CATEGORIES, name in ON_LABELS, name in ON_NUMBERS, is_vertical(name))
         if kind not in pools:
             pools[kind] = WorkerPool(2)
             pools[kind].open(people(name))

@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from tequio.experiments.config import read_given
+from tequio.experiments.toml import write_toml
 
 PLUGIN = Path(__file__).parent / "plugins" / "toy.py"
 
@@ -44,3 +46,22 @@ def toy(tmp_path, monkeypatch):
 def given(toy):
     """The same config as data."""
     return read_given(toy)
+
+
+@pytest.fixture
+def store_run():
+    """Writes the folder of a finished run by hand: what comparisons read, without running anything."""
+    def store(folder, *, seed=0, algorithm="fedavg", accuracy=0.5, data="digits", metrics=None, **tables):
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {"name": folder.name, "seed": seed, "rounds": 3, "data": {"name": data, "partition": {"name": "iid"}},
+                  "algorithm": {"name": algorithm}, "local": {"name": "minibatch", "epochs": 1}}
+        for table, keys in tables.items():
+            config[table] = {**config.get(table, {}), **keys}
+        (folder / "config.toml").write_text(write_toml(config))
+        summary = {"run": folder.name, "name": folder.name, "data": data, "algorithm": algorithm, "seed": seed,
+                   "seconds": 1.0, "bytes_up": 10, "rounds": 3,
+                   "metrics": metrics or {"test.loss": 1 - accuracy, "test.accuracy": accuracy}}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        return folder
+
+    return store

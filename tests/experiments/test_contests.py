@@ -100,10 +100,52 @@ def test_ranks_are_over_problems_and_seeds_for_which_all_methods_are_finished(pl
     assert json.loads(json.dumps(whole))["contests"][0]["ranking"]["critical_difference"] > 0
 
 
+def test_curves_are_compared_and_never_counts_as_last(tmp_path):
+    folder = tmp_path / "studies" / "race"
+    folder.mkdir(parents=True)
+    (folder / "study.toml").write_text("""
+title = "Who is faster"
+source = "nobody"
+seeds = 6
+[[contests]]
+name = "rounds to 0.9"
+metric = "rounds_to(test.accuracy, 0.9)"
+methods = {quick = ["quick"], slow = ["slow"]}
+[runs.quick]
+rounds = 1
+[runs.slow]
+rounds = 2
+[quick]
+note = "quick"
+config = {}
+""")
+    plan = make_plan(load_study("race", tmp_path / "studies"), out=tmp_path / "runs", workers=1)
+    store = store_of(plan, tmp_path / "runs")
+    for seed in range(6):
+        for run, rounds in (("quick", seed + 1), ("slow", seed + 5 if seed else 99)):  # at seed 0 slow never gets there
+            put(store, plan.runs[run][seed], 0.0)
+            heights = [f"{number},{0.95 if number >= rounds else 0.5}" for number in range(1, 12)]
+            table = "\n".join(["round,test.accuracy", *heights])
+            (store.place_for(plan.runs[run][seed]) / "metrics.csv").write_text(table)
+    decided, = decide(plan, store)
+    assert decided.ranking.ranks == (1.0, 2.0)
+    assert decided.wilcoxon == pytest.approx(2 / 2 ** 6)  # six pairs, all the same way
+    assert "0.0312 (n = 6)" in str(list(contests_table("", [decided]).columns[3].cells))
+
+
 def test_a_contest_without_runs_is_shown_as_not_run(plan, tmp_path):
     decided = decide(plan, store_of(plan, tmp_path / "runs"))
     assert decided[0].ranking is None
     assert contests_table("title", decided).row_count == 1
+
+
+def test_a_problem_may_be_a_metric_of_the_same_runs():
+    contest = Contest(name="c", metrics=["x", "y"], methods={"a": ["one"], "b": ["two"]})
+    assert contest.problems() == [("x", ("one", "two")), ("y", ("one", "two"))]
+    with pytest.raises(ValueError, match="either a metric or metrics"):
+        Contest(name="c", methods={"a": ["one"], "b": ["two"]})
+    with pytest.raises(ValueError, match="has 2 metrics"):
+        Contest(name="c", metrics=["x", "y"], methods={"a": ["one"] * 3, "b": ["two"] * 3})
 
 
 def test_methods_need_equally_many_runs():

@@ -26,13 +26,21 @@ def runs(tmp_path_factory):
 
 def test_every_panel_shows_the_runs_numbers(runs, tmp_path):
     figure = draw_timelines(runs, title="three runs")
-    over_rounds, over_time, updates, lengths, coverage, counts = figure.axes
+    over_rounds, over_time, updates, lengths, coverage, chosen, counts = figure.axes[:7]
     assert [len(axes.lines) for axes in (over_rounds, over_time, updates, coverage)] == [3, 2, 2, 2]
     assert over_time.lines[1].get_xdata().tolist() == runs["fedcs"].metrics["clock.seconds"]
     assert over_time.lines[1].get_ydata().tolist() == runs["fedcs"].metrics["test.accuracy"]
     assert updates.lines[0].get_ydata().tolist() == [4.0] * 4
     assert lengths.lines[-1].get_ydata().tolist() == [9.0] * 4  # the deadline
     assert counts.get_xlabel() == "times chosen"
+    # Whoever is chosen stays covered; those who are all chosen in every round are covered at once.
+    for name, line in zip(runs, chosen.lines, strict=True):
+        times = sorted(runs[name].participation["chosen"]) if runs[name].participation.rows else []
+        assert line.get_ydata()[-1] == len(times) / 10
+        assert list(line.get_ydata()) == sorted(line.get_ydata())
+    only_rounds = draw_timelines({"no clock": runs["no clock"]})
+    assert [axes.get_title(loc="left") for axes in only_rounds.axes] == [
+        "learning over rounds", "parties that were chosen so far", "how often parties were chosen"]
     save_timelines(runs, tmp_path / "new" / "times.png")
     assert (tmp_path / "new" / "times.png").stat().st_size > 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -15,6 +15,7 @@ from tequio.components import build, name_of, to_plain
 from tequio.errors import ConfigError
 from tequio.federation.population import PartyData
 from tequio.federation.rng import stream
+from tequio.federation.stages import Trait
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Hostility:
     first_round: Annotated[int, Ge(1)] = 1
     last_round: Annotated[int, Ge(0)] = 0
     every: Annotated[int, Ge(1)] = 1
+
+    trait: ClassVar[Trait] = Trait(takes=("model",), first=True)
 
     @classmethod
     def of(cls, attack: Attack, schedule: Schedule, population: Population) -> Hostility:

@@ -34,7 +34,8 @@ def _show(measured: list[dict[str, Any]]) -> None:
     table = Table("case", "seconds", "plain loop", "measured", "mark", "met")
     for case in measured:
         plain = case["plain_loop_seconds"]
-        table.add_row(case["name"], f"{case['seconds']:.4f}", f"{plain:.4f}" if plain else "",
+        taken = f"{case['seconds']:.4f}" if case["seconds"] else ""
+        table.add_row(case["name"], taken, f"{plain:.4f}" if plain else "",
                       f"{case['value']:.3g} {case['unit']}", f"<= {case['mark']:g}", "yes" if case["met"] else "no")
         for peer, report in case["peers"].items():
             best = report.get("best")

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tequio.errors import DataError
-
 if TYPE_CHECKING:
     from tequio.data.catalogue.entry import Facts
     from tequio.data.dataset import Dataset
@@ -26,7 +24,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="A dataset's name; see: tequio data list")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a key, such as --set seed=1.")]
 
-_NOT_HERE = ("damaged", "to fetch", "to get by hand")
 _NUMBERS = ("rows", "features", "share")
 _LONG = ("columns", "values")
 
@@ -48,8 +45,9 @@ def fetch(name: Name, as_json: Json = False) -> None:
     """Get a dataset's files into the cache, and check them."""
     from tequio import registry
     from tequio.data.catalogue.manifest import data_file
+    from tequio.views.datasets import facts_of
 
-    facts = _facts(registry.find("dataset", name))
+    facts = facts_of(registry.find("dataset", name))
     paths = [str(data_file(file)) for file in (facts.files if facts else ())]
     if as_json:
         return _print_json({"name": name, "files": paths})
@@ -62,10 +60,11 @@ def describe(name: Name, settings: Settings = None, as_json: Json = False) -> No
     from tequio import registry
     from tequio.components import build
     from tequio.experiments.toml import parse_setting
+    from tequio.views.datasets import NOT_HERE, facts_of
 
     entry = registry.find("dataset", name)
-    described = _listed(entry) | _card(_facts(entry))
-    if described["where"] not in _NOT_HERE:
+    described = _listed(entry) | _card(facts_of(entry))
+    if described["where"] not in NOT_HERE:
         described |= _contents(build("dataset", name, dict(map(parse_setting, settings or []))).load())
     return _print_json(described) if as_json else _show_description(described)
 
@@ -118,31 +117,11 @@ def schema(
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    facts = _facts(entry)
+    from tequio.views.datasets import facts_of, where_is
+
+    facts = facts_of(entry)
     return {"name": entry.name, "rows": facts.rows if facts else None, "features": facts.features if facts else None,
-            "target": facts.target if facts else "", "where": _where(facts), "summary": entry.summary}
-
-
-def _facts(entry: Entry) -> Facts | None:
-    """What the catalogue knows; datasets of plugins may come without."""
-    facts: Facts | None = getattr(entry.component, "facts", None)
-    return facts
-
-
-def _where(facts: Facts | None) -> str:
-    from tequio.data.catalogue.manifest import FILES
-    from tequio.data.fetch import find
-
-    if facts is None:
-        return "plugin"
-    if not facts.files:
-        return "embedded" if facts.rows is not None else facts.source.split(":")[0]
-    try:
-        if all(find(FILES[file]) for file in facts.files):
-            return "at hand"
-    except DataError:
-        return "damaged"
-    return "to fetch" if all(FILES[file].archives or FILES[file].url for file in facts.files) else "to get by hand"
+            "target": facts.target if facts else "", "where": where_is(facts), "summary": entry.summary}
 
 
 def _card(facts: Facts | None) -> dict[str, Any]:

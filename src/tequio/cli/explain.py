@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from tequio.experiments.explaining import Explained
+    from tequio.experiments.vertical_explaining import PartyTrees
 
 
 def explain(
@@ -27,16 +28,35 @@ def explain(
 ) -> None:
     """Explain decisions: the ordered conditions of the local tree beside those of the global one.
 
-    Then the rules, and the columns that decide most. Ensembles are explained by the votes of their trees.
+    Then the rules, and the columns that decide most. Ensembles are explained by the votes of their trees. Of trees that
+    are spread over parties with different columns, --party shows what that party sees.
     """
     from tequio.experiments.explaining import explain as explain_run
+    from tequio.experiments.vertical_explaining import PartyTrees
 
     explained = explain_run(run, row or (), party=party)
+    if isinstance(explained, PartyTrees):
+        _show_vertical(explained, as_json, html, svg or rules)
+        return
     files = _write(explained, html, svg, rules)
     if as_json:
         typer.echo(json.dumps(explained.to_plain() | {"files": files}))
         return
     _print(explained, diff, files)
+
+
+def _show_vertical(seen: PartyTrees, as_json: bool, html: Path | None, other: Path | None) -> None:
+    from tequio.errors import ConfigError
+
+    if other is not None:
+        raise ConfigError(f"vertical trees cannot be written as '{other.name}'", remedy="draw them with --html FILE")
+    if html is not None:
+        seen.save_tree(html)
+    files = [] if html is None else [str(html)]
+    if as_json:
+        typer.echo(json.dumps(seen.to_plain() | {"files": files}))
+        return
+    typer.echo("\n".join([str(seen), *(f"written   {file}" for file in files)]))
 
 
 def _write(explained: Explained, html: Path | None, svg: Path | None, rules: Path | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,10 @@ def reproduce(
                                                           "says).")] = None,
     cells: Annotated[str, typer.Option(metavar="PATTERN", help="Run only cells whose name fits, such as "
                                                                "'*CNN*'.")] = "*",
+    everything: Annotated[bool, typer.Option("--all", help="All studies, one after the other.")] = False,
     stored: Annotated[bool, typer.Option("--stored", help="Run nothing: show what is stored.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the numbers beside the study, for the page of "
+                                                      "results.")] = False,
     workers: Annotated[int | None, typer.Option(min=0, help="Worker processes (default: one a core; in the quick "
                                                             "form 1).", show_default=False)] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs"),
@@ -36,24 +40,73 @@ def reproduce(
 
     Every finished run is kept, so a table can be stopped at any moment and completed later or in pieces.
     """
-    from tequio.experiments.studies.description import load_study, studies_folder
+    from tequio.experiments.studies.description import studies_folder, study_names
+
+    folder = studies_folder()
+    # A quick run is over before worker processes have started.
+    options = {"quick": quick, "seeds": seeds, "out": out, "workers": workers if workers is not None else int(quick)}
+    if everything:
+        return _finish(*_all(study_names(folder), folder, options, cells, stored, keep, as_json))
+    if study is None:
+        return _list(folder, out, as_json)
+    plan, store = _planned(study.rstrip("/"), folder, options)
+    problems, interrupted = ({}, False) if stored else _run(plan, store, cells)
+    rows = _report(plan, store, out, problems, as_json)
+    if keep:
+        _keep(plan, store, rows, folder)
+    return _finish(bool(problems), interrupted)
+
+
+def _finish(failed: bool, interrupted: bool) -> None:
+    if interrupted:
+        typer.echo("Stopped; what is finished is kept. Type the same command to go on.", err=True)
+    if interrupted or failed:
+        raise typer.Exit(_INTERRUPTED if interrupted else _SOME_FAILED)
+
+
+def _planned(study: str, folder: Path, options: dict[str, Any]) -> tuple[Plan, Store]:
+    from tequio.experiments.studies.description import load_study
     from tequio.experiments.studies.plans import make_plan
     from tequio.experiments.studies.running import store_of
 
-    folder = studies_folder()
-    if study is None:
-        return _list(folder, out, as_json)
-    # A quick run is over before worker processes have started.
-    processes = workers if workers is not None else int(quick)
-    plan = make_plan(load_study(study.rstrip("/"), folder), quick=quick, seeds=seeds, out=out, workers=processes)
-    store = store_of(plan, out)
-    problems, interrupted = ({}, False) if stored else _run(plan, store, cells)
-    _report(plan, store, out, problems, as_json)
-    if interrupted:
-        typer.echo("Stopped; what is finished is kept. Type the same command to go on.", err=True)
-    if interrupted or problems:
-        raise typer.Exit(_INTERRUPTED if interrupted else _SOME_FAILED)
-    return None
+    plan = make_plan(load_study(study, folder), **options)
+    return plan, store_of(plan, options["out"])
+
+
+def _all(names: list[str], folder: Path, options: dict[str, Any], cells: str, stored: bool, keep: bool,
+         as_json: bool) -> tuple[bool, bool]:
+    """Every study that has cells which fit; whether runs failed, and whether the user stopped it."""
+    from rich.console import Console
+
+    from tequio.experiments.studies.answers import answer
+    from tequio.views.studies import verdicts_table
+
+    counted, failed = [], False
+    for name in names:
+        plan, store = _planned(name, folder, options)
+        problems, interrupted = ({}, False) if stored or not plan.wanted(cells) else _run(plan, store, cells)
+        rows = answer(plan, store, problems)
+        counted.append((name, rows))
+        failed = failed or bool(problems)
+        if keep:
+            _keep(plan, store, rows, folder)
+        if interrupted:
+            return failed, True
+    if as_json:
+        typer.echo(json.dumps({"studies": [{"study": name, "verdicts": dict(Counter(row.verdict for row in rows))}
+                                           for name, rows in counted]}))
+    else:
+        Console().print(verdicts_table(counted))
+    return failed, False
+
+
+def _keep(plan: Plan, store: Store, rows: list[Row], folder: Path) -> None:
+    from tequio.experiments.studies.contests import decide
+    from tequio.experiments.studies.keeping import FILE, keep_results
+
+    place = folder / plan.study.name
+    changed = keep_results(plan, rows, decide(plan, store), place)
+    typer.echo(f"kept {changed} new numbers in {place / FILE}", err=True)
 
 
 def _list(folder: Path, out: Path, as_json: bool) -> None:
@@ -94,7 +147,7 @@ def _run(plan: Plan, store: Store, pattern: str) -> tuple[dict[str, str], bool]:
             return {}, True
 
 
-def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_json: bool) -> None:
+def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_json: bool) -> list[Row]:
     from rich.console import Console
 
     from tequio.experiments.studies.answers import answer, document
@@ -105,7 +158,8 @@ def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_js
     drawn = [*_figures(plan, store, contests, out), *_curves(plan, rows, out)]
     whole = document(plan, rows, [str(path) for path in drawn], contests)
     if as_json:
-        return typer.echo(json.dumps(whole))
+        typer.echo(json.dumps(whole))
+        return rows
     console = Console()
     console.print()
     title = f"{whole['title']} ({whole['source']})"
@@ -116,7 +170,7 @@ def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_js
     for heading, lines in (("Disagrees", disagreements(rows)), ("Notes", whole["notes"]), ("Drawn", whole["figures"])):
         for line in lines:
             console.print(f"{heading}: {line}", highlight=False, markup=False, soft_wrap=heading == "Drawn")
-    return None
+    return rows
 
 
 def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> list[Path]:
@@ -125,6 +179,7 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     from tequio.views.centroids import save_centroids
     from tequio.views.critical_difference import save_critical_differences
     from tequio.views.timelines import save_timelines
+    from tequio.views.trust import save_trust
 
     figure = plan.study.figure
     if figure is None:
@@ -142,6 +197,8 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
     path = store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
     if figure.kind == "timelines":
         save_timelines(drawn, path, title=plan.study.title)
+    elif figure.kind == "trust":
+        return [path] if save_trust(drawn, path, title=plan.study.title) else []
     else:
         save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
     return [path]

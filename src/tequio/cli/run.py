@@ -46,7 +46,7 @@ def run(
     A config with a [sweep] table runs every combination and skips what is finished.
     """
     _advice.clear()
-    overrides = [*(settings or []), *_shortcuts(seed, engine, workers, out)]
+    overrides = [*(settings or []), *shortcuts(seed, engine, workers, out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
         if as_json:
@@ -73,6 +73,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     if file is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio run FILE.toml, or tequio run --resume RUN")
     given = read_given(file, overrides)
+    if given.get("search"):
+        raise ConfigError(f"{file.name} has a [search] table", remedy=f"type: tequio search {file}")
     if given.get("sweep"):
         swept = run_sweep(given, source=file.name, listen=listen)
         return swept.to_dict(), lambda: _show_sweep(swept)
@@ -80,7 +82,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     return result.to_dict(), lambda: show_run(result)
 
 
-def _shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+    """Options that are short for keys of a config."""
     values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "output.folder": out}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
@@ -121,18 +124,25 @@ def printing(wanted: bool) -> Iterator[Callable[[str], None]]:
     print(*documents, file=stdout, flush=True)
 
 
+def _reason(stopped: str) -> str:
+    """A stop reason in words; algorithms give theirs in words already."""
+    from tequio.views.tables import STOPPED
+
+    return STOPPED.get(stopped, stopped)
+
+
 def show_run(result: Result) -> None:
     """Print what came of a run."""
     from rich.console import Console
 
-    from tequio.views.tables import STOPPED, result_table
+    from tequio.views.tables import result_table
 
     console, summary = Console(), result.summary
     console.print()
     console.print(result_table(result))
     if len(result.labels):
         _show_labels(result, console)
-    console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
+    console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
     if "clock.seconds" in result.metrics.columns:

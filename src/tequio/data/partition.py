@@ -24,7 +24,8 @@ class Partition:
 
     `names` may be left out for simulated parties, which are then called by their number. `categories` says of
     which group (domain, band, school kind) a party is, where a partition knows it. `labels` are the labels of a
-    multi-label target that each party knows, where they do not all know all.
+    multi-label target that each party knows, where they do not all know all. `key_holder` is the number of a party
+    without rows or columns, which is there to keep a private key that no holder of data may have.
     """
 
     rows: NDArray[np.integer[Any]]
@@ -34,6 +35,7 @@ class Partition:
     holds_target: tuple[bool, ...] | None = None
     categories: tuple[str, ...] | None = None
     labels: tuple[NDArray[np.int64], ...] | None = None
+    key_holder: int | None = None
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[Any]], **extra: Any) -> Partition:
@@ -70,7 +72,8 @@ class Partition:
 
     def check(self, minimum_rows: int = 1) -> None:
         """Refuse parties with too few rows, naming them."""
-        small = np.flatnonzero(self.sizes < minimum_rows)
+        small = np.setdiff1d(np.flatnonzero(self.sizes < minimum_rows), [] if self.key_holder is None else
+                             [self.key_holder])
         if len(small):
             listed = ", ".join(f"'{self.name(int(party))}' ({self.sizes[party]})" for party in small[:5])
             more = f" and {len(small) - 5} more" if len(small) > 5 else ""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _FINGERPRINT = "sha256"
-_MAY_CHANGE = ("name", "plugins", "engine", "output", "rounds", "stop", "baselines", "sweep")
+_MAY_CHANGE = ("name", "plugins", "engine", "output", "rounds", "stop", "baselines", "sweep", "search")
 
 
 def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: Listener = ignore,
@@ -55,20 +55,22 @@ def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: 
     dataset object, arrays `(features, target)` or a data frame; with further keys as `{"name": frame, "target": "y"}`.
     `resume` goes on with a stopped run instead: its folder, its name, or 'last'.
     """
-    with _shown(progress, listen) as heard:
+    with shown_while(progress, listen) as heard:
         if resume is not None:
             return resume_run(resume, config, keys, listen=heard)
         given, dataset = gather(config, keys)
         if given.get("sweep"):
             raise ConfigError("this config has a [sweep] table", remedy="use tequio.sweep(...)")
-        return run_with_baselines(complete(given, source=_source(config)), dataset=dataset, listen=heard)
+        if given.get("search"):
+            raise ConfigError("this config has a [search] table", remedy="use tequio.search(...)")
+        return run_with_baselines(complete(given, source=source_of(config)), dataset=dataset, listen=heard)
 
 
 def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False, **keys: Any) -> SweepResult:
     """Run every combination of the values in `sweep={"local.learning_rate": [0.1, 0.01], "seeds": [0, 1, 2]}`."""
     given, dataset = gather(config, keys)
-    with _shown(progress, listen) as heard:
-        return run_sweep(given, source=_source(config), dataset=dataset, listen=heard)
+    with shown_while(progress, listen) as heard:
+        return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
 def resume_run(run: str | Path, config: ConfigLike, keys: Mapping[str, Any], *, listen: Listener = ignore) -> Result:
@@ -79,10 +81,10 @@ def resume_run(run: str | Path, config: ConfigLike, keys: Mapping[str, Any], *, 
     """
     parent = Config.model_fields["output"].get_default(call_default_factory=True).folder
     if config is not None:
-        parent = complete(gather(config, keys)[0], source=_source(config)).output.folder
+        parent = complete(gather(config, keys)[0], source=source_of(config)).output.folder
     folder = find_folder(run, keys.get("output.folder", parent))
     given, dataset = gather(folder / CONFIG if config is None else config, keys)
-    now = complete(given, source=_source(config or CONFIG))
+    now = complete(given, source=source_of(config or CONFIG))
     refuse_changes(load_config(folder / CONFIG), now)
     return run_with_baselines(now, dataset=dataset, listen=listen, folder=folder)
 
@@ -155,9 +157,11 @@ def refuse_changes(stored: Config, config: Config) -> None:
                           remedy="start a new run, or leave it as it was; engine, output, rounds and stop may change")
 
 
-def _shown(progress: bool, listen: Listener) -> AbstractContextManager[Listener]:
+def shown_while(progress: bool, listen: Listener) -> AbstractContextManager[Listener]:
+    """A listener that also shows a progress bar, if that is wanted."""
     return import_module("tequio.views.progress").shown(listen) if progress else nullcontext(listen)
 
 
-def _source(config: ConfigLike) -> str:
+def source_of(config: ConfigLike) -> str:
+    """What errors call a config."""
     return Path(config).name if isinstance(config, str | Path) else "config"

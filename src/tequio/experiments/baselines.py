@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tequio.experiments.config import build_named, complete, resolved
-from tequio.learners.learner import GradientLearner
+from tequio.learners.learner import GradientLearner, LocalTraining
 from tequio.learners.trees.learner import TreeLearner
 
 if TYPE_CHECKING:
@@ -15,9 +15,10 @@ MULTILABEL = "mlfedavg"
 """What the names of algorithms begin with whose parties know different labels."""
 
 _CHANGES: dict[str, dict[str, Any]] = {
-    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "aggregator": {}, "adoption": {}},
-    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "aggregator": {},
-                    "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
+    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "privacy": {}, "aggregator": {},
+              "adoption": {}},
+    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "privacy": {},
+                    "aggregator": {}, "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
 }
 
 
@@ -27,6 +28,8 @@ def baseline_config(config: Config, baseline: str, rounds: int = 0) -> Config:
     `rounds` is how many the run itself had; where parties know different labels, a party alone is as patient.
     """
     given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
+    if config.local["name"] == "dp-sgd":  # what is compared is the same training without protection
+        given["local"] = {key: config.local[key] for key in LocalTraining.__dataclass_fields__}
     if baseline == "alone" and config.algorithm["name"].startswith(MULTILABEL):
         given["algorithm"] = {"name": f"{MULTILABEL}-alone", "patience": rounds}
     if baseline == "centralised":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from tequio.attacks.hostility import Schedule
 from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override
+from tequio.experiments.composition import check_composition
+from tequio.experiments.tables import Adoption, Config, Data, Evaluation, Noise, Override, Privacy
 from tequio.experiments.toml import parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
 
@@ -38,16 +40,18 @@ _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "miniba
                "engine": ("engine", "local")}
 
 # These decide where and how fast the numbers come, not which numbers.
-_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep")
+_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
 
 # Keys that came later count only where they are used, so that earlier runs are found again.
 _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
                                "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
                                "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
-                               "contribution": {}, "attack": {},
+                               "contribution": {}, "attack": {}, "privacy": Privacy().model_dump(),
+                               "algorithm.radius": 0.0, "algorithm.low": 0.0, "algorithm.high": 0.0,
                                "evaluation.by_domain": Evaluation().by_domain,
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
-                               "rules.replays": Rules().replays}
+                               "rules.replays": Rules().replays, "data.partition.called": None,
+                               "data.partition.key_holder": False}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -109,7 +113,9 @@ def complete(given: Mapping[str, Any], *, source: str = "config") -> Config:
     for party, own in config.overrides.items():
         training = registry.find("training", filled["local"]["name"]).component
         validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
-    return config.model_copy(update=filled)
+    whole = config.model_copy(update=filled)
+    check_composition(whole)
+    return whole
 
 
 def resolved(config: Config) -> dict[str, Any]:
@@ -126,8 +132,8 @@ def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     for key, unused in _CAME_LATER.items():
-        table, _, inner = key.partition(".")
-        place, name = (plain[table], inner) if inner else (plain, table)
+        *tables, name = key.split(".")
+        place = reduce(lambda table, inner: table[inner], tables, plain)
         if name in place and place[name] == _plain(unused):
             del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError, DataError
-from tequio.experiments.tree_sources import open_run
+from tequio.experiments.scenario import make_scenario
+from tequio.experiments.tree_sources import found_result, given_data, open_run
+from tequio.experiments.vertical_explaining import explain_vertical, is_vertical
 from tequio.learners.trees.compare import agreement, differences
 from tequio.learners.trees.explain import Explanation
 from tequio.learners.trees.explain import explain as explain_row
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tequio.data.schema import Schema
     from tequio.experiments.results import Result
     from tequio.experiments.tree_sources import Explainable, Source
+    from tequio.experiments.vertical_explaining import PartyTrees
     from tequio.learners.trees.compare import Difference
     from tequio.learners.trees.text import PlainRule
 
@@ -140,14 +143,21 @@ class Explained:
 
 
 def explain(run: Result | str | Path, row: int | Sequence[int] = (), *, party: str | int | None = None,
-            data: Any = None) -> Explained:
+            data: Any = None) -> Explained | PartyTrees:
     """Explain the tree, forest or boosted trees of a finished run, and its decisions on some test rows.
 
     `run` is a result, a run folder, a run's name, or 'last'. Rows are counted from 0 among the test rows that the
     coordinator holds out, or among those of a party, whose own model then stands beside the global one. `data` is
-    needed only for a run whose dataset was handed over as an object.
+    needed only for a run whose dataset was handed over as an object. Of vertical trees a party sees its own splits.
     """
-    source, name = open_run(run, data), None if party is None else str(party)
+    result, name = found_result(run), None if party is None else str(party)
+    if is_vertical(result):
+        rows_asked = [int(number) for number in np.atleast_1d(np.asarray(row, dtype=np.int64))]
+        return explain_vertical(result, make_scenario(result.config, given_data(result.config, data)), name, rows_asked)
+    return _explained(open_run(result, data), row, name)
+
+
+def _explained(source: Source, row: int | Sequence[int], name: str | None) -> Explained:
     beside, population, summary = source.party(name), source.scenario.population, source.result.summary
     own = None if beside is None else source.local.get(beside)
     test, whose = source.rows(name), "the coordinator" if name is None else f"party '{name}'"

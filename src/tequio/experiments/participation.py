@@ -45,6 +45,17 @@ def participation(folder: Path, parties: int) -> Participation:
     return found
 
 
+def coverage_by_round(folder: Path, parties: int) -> list[float]:
+    """After each round, the share of the parties that were chosen at least once so far."""
+    seen = np.zeros(parties, dtype=bool)
+    shares = []
+    for event in _events(folder):
+        if event["event"] == "selection":
+            seen[event["parties"]] = True
+            shares.append(float(seen.mean()))
+    return shares
+
+
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
     marks = tuple(f'{{"event": "{kind}"' for kind in _READ)
     with (folder / EVENTS).open(encoding="utf-8") as lines:

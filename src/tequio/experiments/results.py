@@ -56,6 +56,11 @@ class Result:
         """One row a party, of the last evaluation."""
         return read_csv(self.folder / store.PARTIES)
 
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """What the privacy ledger states: epsilon, delta, what it hangs on, in `words` too; empty without a ledger."""
+        return dict(self.summary.get("privacy", {}))
+
     @cached_property
     def labels(self) -> Table:
         """Of a multi-label target one row a party and label, of the last evaluation; else empty."""

@@ -13,8 +13,10 @@ from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, wri
 from tequio.experiments.config import config_hash, data_hash, resolved_toml
 from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
+from tequio.experiments.leakage import write_messages
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.notarising import kept_transcript
 from tequio.experiments.participation import participation, participation_table, selection_metrics
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
 from tequio.experiments.results import Result
@@ -24,6 +26,7 @@ from tequio.experiments.tracking import tracked
 from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
 from tequio.federation.models import difference, squared_norm
+from tequio.privacy.statement import statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +84,7 @@ class Situation:
     training: Traffic = field(default_factory=Traffic)
     evaluation: Traffic = field(default_factory=Traffic)
     clock: dict[str, Any] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -90,7 +94,7 @@ class Situation:
     def from_plain(cls, facts: dict[str, Any]) -> Situation:
         """Back from a checkpoint."""
         return cls(Progress(**facts["progress"]), facts["seconds"], Traffic(**facts["training"]),
-                   Traffic(**facts["evaluation"]), facts["clock"])
+                   Traffic(**facts["evaluation"]), facts["clock"], facts.get("privacy", {}))
 
 
 class Run:
@@ -107,6 +111,8 @@ class Run:
 
     def to_its_end(self, checkpoint: Checkpoint | None) -> None:
         """Rounds until a stop rule says enough; then the model and the summary are written."""
+        self._federation.notary = kept_transcript(self._folder, self._scenario.algorithm,
+                                                  checkpoint.round if checkpoint else 0)
         state = self._start(checkpoint)
         pace = Pace(self._config.output.checkpoint_every)
         while not self._situation.progress.reason:
@@ -129,17 +135,21 @@ class Run:
             started = time.perf_counter()
             state = self._scenario.algorithm.start(self._federation)
             self._situation.seconds = time.perf_counter() - started
+            self._let_ledger_know(state)
             return state
         self._situation = Situation.from_plain(checkpoint.facts)
         self._federation.traffic = self._situation.training
         if self._federation.clock is not None:
             self._federation.clock.restore(self._situation.clock)
+        if self._scenario.ledger is not None:
+            self._scenario.ledger.restore(self._situation.privacy)
+        self._let_ledger_know(checkpoint.state)
         self._federation.round = checkpoint.round
         self._engine.restore(checkpoint.parties)
         # The rules are asked again, because rounds and stop rules may have been changed since.
         self._situation.progress = self._rules.judge(self._situation.progress, checkpoint.round,
                                                      self._recorder.metrics.rows[-1], self._situation.seconds)
-        self._let_algorithm_end(checkpoint.state)
+        self._let_others_end(checkpoint.state)
         self._recorder.event("resume", {**facts, "round": checkpoint.round})
         return checkpoint.state
 
@@ -169,14 +179,24 @@ class Run:
             self._situation.clock = self._federation.clock.to_plain()
         progress = self._rules.judge(self._situation.progress, self._federation.round, row, self._situation.seconds)
         self._situation.progress = progress
-        self._let_algorithm_end(state)
+        if self._scenario.ledger is not None:
+            self._situation.privacy = self._scenario.ledger.to_plain()
+        self._let_others_end(state)
         if self._situation.progress.reason and self._federation.round % self._config.evaluation.every:
             row |= self._measure(state)
 
-    def _let_algorithm_end(self, state: State) -> None:
-        """An algorithm may know that it has come to its end; a stop rule that has spoken keeps its word."""
-        progress = self._situation.progress
+    def _let_ledger_know(self, state: State) -> None:
+        """What the model looks like, so that a private round that nobody answers can release noise like any other."""
+        if self._scenario.ledger is not None:
+            self._scenario.ledger.template = dict(state.model)
+
+    def _let_others_end(self, state: State) -> None:
+        """An algorithm may know that it has come to its end, or the privacy budget may not pay for another round; a
+        stop rule that has spoken keeps its word."""
+        progress, ledger = self._situation.progress, self._scenario.ledger
         ended = self._scenario.algorithm.finished(state)
+        if not ended and not progress.reason and ledger is not None and not ledger.affords_more():
+            ended = "privacy"
         if ended and progress.reason in ("", "rounds"):
             self._situation.progress = replace(progress, reason=ended)
 
@@ -186,7 +206,8 @@ class Run:
         spent.bytes_up += self._measured.traffic.bytes_up
         spent.bytes_down += self._measured.traffic.bytes_down
         spent.messages += self._measured.traffic.messages
-        return self._measured.metrics
+        ledger = self._scenario.ledger
+        return self._measured.metrics | ({} if ledger is None else {"privacy.epsilon": ledger.epsilon()})
 
     def _save(self, state: State) -> float:
         """Write a checkpoint; how long that took."""
@@ -207,13 +228,19 @@ class Run:
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
         summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        if self._federation.notary is not None:
+            self._federation.notary.append("end", {"rounds": self._federation.round,
+                                                   "model_sha256": summary["model_sha256"]})
         summary["metrics"] |= final.metrics
+        if self._scenario.ledger is not None:
+            summary["privacy"] = statement(self._scenario.ledger)
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)
         took_part = participation(self._folder, len(self._federation))
         summary["metrics"] |= selection_metrics(self._federation, took_part)
         table = participation_table(self._federation, took_part)
         store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
+        write_messages(self._folder)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
 
     def _summary(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import GIVEN_DATA, build_named
 from tequio.experiments.preparing import prepared
+from tequio.experiments.privacy import privacy_warnings, with_ledger
 from tequio.experiments.stopping import check_rules
 from tequio.federation.algorithm import Parts
 from tequio.federation.availability import Always
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.exchange import Engine
     from tequio.federation.topology import Topology
+    from tequio.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Scenario:
     """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
-    that it trains on itself, if any. `hostility` is who attacks and how. `announced` is what real parties have to be
-    told of their data in this run.
+    that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
+    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it.
     """
 
     population: Population
@@ -58,11 +60,16 @@ class Scenario:
     root: Dataset | None = None
     hostility: Hostility | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
     announced: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Dataset | None = None
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
+
+    `fresh` rows are prepared as those that were trained on.
+    """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     train, validation = _kept_back(config, train)
@@ -73,11 +80,12 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
-    population, (test, validation, root) = prepared(population, (test, validation, root), config.data)
-    hostility = make_hostility(config, population)
-    return Scenario(population, test, validation, attacked(make_algorithm(config), hostility),
-                    build_named("topology", config.topology), Rules(**config.rules), make_clock(config, population),
-                    warnings, root, hostility, facts)
+    population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
+    hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
+    algorithm, ledger = with_ledger(config, attacked(make_algorithm(config), hostility), population, rules, clock,
+                                    hostility)
+    return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh)
 
 
 def make_algorithm(config: Config) -> Algorithm:

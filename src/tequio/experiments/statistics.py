@@ -9,7 +9,7 @@ not independent problems: where there are several, look at the tests over datase
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,6 +78,47 @@ def friedman_statistic(ranks: ArrayLike, problems: int) -> float:
     return float(12 * problems / (count * (count + 1)) * ((means - (count + 1) / 2) ** 2).sum())
 
 
+@dataclass(frozen=True)
+class Friedman:
+    """Friedman's test in its three forms.
+
+    `statistic` and `p` are as in the textbook; `corrected` and `corrected_p` take ties into account, which is the same
+    where there are none; `f` and `f_p` are those of Iman and Davenport (1980), less conservative, from the corrected
+    statistic. `f` is infinite where every row ranks the methods alike.
+    """
+
+    statistic: float
+    p: float
+    corrected: float
+    corrected_p: float
+    f: float
+    f_p: float
+
+
+def friedman(values: ArrayLike, *, higher_is_better: bool = True) -> Friedman:
+    """Whether methods (columns) differ by more than chance over problems (rows)."""
+    matrix = np.asarray(values, dtype=np.float64)
+    problems, count = matrix.shape
+    ranks = row_ranks(-matrix if higher_is_better else matrix)
+    statistic = friedman_statistic(ranks.mean(axis=0), problems)
+    unique = [np.unique(row, return_counts=True)[1] for row in ranks]
+    ties = sum(float((sizes ** 3 - sizes).sum()) for sizes in unique)
+    untied = 1 - ties / (problems * (count ** 3 - count))
+    corrected = statistic / untied if untied > 0 else 0.0
+    rest = problems * (count - 1) - corrected
+    f = (problems - 1) * corrected / rest if rest > 1e-9 else inf
+    return Friedman(statistic, chi_squared_tail(statistic, count - 1), corrected,
+                    chi_squared_tail(corrected, count - 1), f, _f_tail(f, count - 1, (count - 1) * (problems - 1)))
+
+
+def _f_tail(f: float, first: int, second: int) -> float:
+    from scipy.special import fdtrc
+
+    if f == inf:
+        return 0.0
+    return float(fdtrc(first, second, f)) if second else 1.0
+
+
 def chi_squared_tail(statistic: float, freedom: int) -> float:
     """How likely a value at least that large is under a chi-squared distribution."""
     from scipy.special import chdtrc
@@ -91,6 +132,24 @@ def critical_difference(methods: int, problems: int, alpha: float = 0.05) -> flo
 
     quantile = float(studentized_range.ppf(1 - alpha, methods, np.inf)) / sqrt(2)
     return quantile * sqrt(methods * (methods + 1) / (6 * problems))
+
+
+def nemenyi_p(rank_difference: float, methods: int, problems: int) -> float:
+    """How likely two of some methods lie so far apart in mean rank by chance."""
+    from scipy.stats import studentized_range
+
+    distance = abs(rank_difference) / sqrt(methods * (methods + 1) / (6 * problems))
+    return float(studentized_range.sf(distance * sqrt(2), methods, np.inf))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of several tests, adjusted so that all of them together keep the level (Holm, 1979)."""
+    count, largest = len(p_values), 0.0
+    adjusted = [0.0] * count
+    for place, test in enumerate(sorted(range(count), key=lambda test: p_values[test])):
+        largest = max(largest, min(1.0, (count - place) * p_values[test]))
+        adjusted[test] = largest
+    return adjusted
 
 
 def wilcoxon_p(first: ArrayLike, second: ArrayLike) -> float:

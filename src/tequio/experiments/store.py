@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CONFIG, EVENTS, METRICS, PARTIES = "config.toml", "events.jsonl", "metrics.csv", "parties.csv"
 LABELS, PARTICIPATION = "labels.csv", "participation.csv"
+MESSAGES, LEAKAGE = "messages.csv", "leakage.csv"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
 STOPPED = "stopped.json"
 BASELINES = "baselines"

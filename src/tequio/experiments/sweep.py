@@ -20,6 +20,8 @@ from tequio.experiments.store import safe_name, write_whole
 from tequio.experiments.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tequio.data.dataset import Dataset
     from tequio.experiments.config import Given
     from tequio.experiments.recording import Listener
@@ -38,7 +40,7 @@ class SweepCell:
     @property
     def label(self) -> str:
         """What is special about this cell, short enough for a folder's name."""
-        words = [f"{short_key(key)}={_short(value)}" for key, value in self.settings.items()]
+        words = [f"{short_key(key)}={short_value(value)}" for key, value in self.settings.items()]
         return safe_name("-".join([*words, f"seed={self.config.seed}"]))[:80]
 
 
@@ -65,8 +67,17 @@ def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None =
     With several workers each process does whole cells, and what happens inside a cell is not heard here.
     """
     cells = sweep_cells(given, source=source)
+    folder = Path(cells[0].config.output.folder) / f"{safe_name(cells[0].config.name)}-sweep"
+    results = finish_cells(cells, folder, dataset=dataset, listen=listen)
+    table = summary_table(cells, results)
+    write_whole(folder / TABLE, table.to_csv().encode())
+    return SweepResult(folder, table, results)
+
+
+def finish_cells(cells: Sequence[SweepCell], folder: Path, *, dataset: Dataset | None = None,
+                 listen: Listener = ignore) -> list[Result]:
+    """Run the cells that are not finished yet, each in a folder of its own below this one."""
     first = cells[0].config
-    folder = Path(first.output.folder) / f"{safe_name(first.name)}-sweep"
     places = [folder / f"{cell.label}-{config_hash(cell.config)[:8]}" for cell in cells]
     missing = [number for number, place in enumerate(places) if not is_finished(place)]
     workers = cell_workers(first, len(missing))
@@ -84,10 +95,7 @@ def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None =
             begin(number)
             if number in missing:
                 run_config(cell.config, dataset=dataset, listen=listen, folder=places[number])
-    results = [Result(place) for place in places]
-    table = summary_table(cells, results)
-    write_whole(folder / TABLE, table.to_csv().encode())
-    return SweepResult(folder, table, results)
+    return [Result(place) for place in places]
 
 
 def sweep_cells(given: Given, *, source: str = "config") -> list[SweepCell]:
@@ -97,7 +105,7 @@ def sweep_cells(given: Given, *, source: str = "config") -> list[SweepCell]:
     if given.get("baselines"):
         raise ConfigError(f"{source}: a sweep has no baselines", remedy="run the baselines with a config of their own")
     base = {key: value for key, value in given.items() if key != "sweep"}
-    return [_cell(base, dict(zip(axes, values, strict=True)), seed, source)
+    return [cell_of(base, dict(zip(axes, values, strict=True)), seed, source)
             for values in product(*axes.values()) for seed in seeds]
 
 
@@ -108,7 +116,7 @@ def summary_table(cells: list[SweepCell], results: list[Result]) -> Table:
         groups.setdefault(json.dumps(cell.settings, sort_keys=True, default=str), []).append(position)
     table = Table()
     for positions in groups.values():
-        settings = {key: _short(value) for key, value in cells[positions[0]].settings.items()}
+        settings = {key: short_value(value) for key, value in cells[positions[0]].settings.items()}
         finals = [results[position].summary["metrics"] for position in positions]
         table.add({**settings, "seeds": len(positions), **_means(finals)})
     return table
@@ -128,7 +136,8 @@ def _means(finals: list[dict[str, float | None]]) -> dict[str, float | None]:
     return means
 
 
-def _cell(base: Given, settings: dict[str, Any], seed: int, source: str) -> SweepCell:
+def cell_of(base: Given, settings: dict[str, Any], seed: int, source: str) -> SweepCell:
+    """One run: a config with some keys set."""
     changed = with_key(base, "seed", seed)
     for key, value in settings.items():
         changed = with_key(changed, key, value)
@@ -149,7 +158,7 @@ def _axes(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, 
     return axes
 
 
-def _short(value: Any) -> Any:
+def short_value(value: Any) -> Any:
     """A component's table by its name, anything else as it is."""
     if isinstance(value, Mapping):
         return " ".join(str(item) if key == "name" else f"{key}={item}" for key, item in value.items())

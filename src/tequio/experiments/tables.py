@@ -138,6 +138,22 @@ class Adoption(Table):
     fine_tune_epochs: Count = 0
 
 
+class Privacy(Table):
+    """The budget of a run whose stages (or local training) add noise for privacy, and who counts what was spent.
+
+    Parameters:
+        epsilon: stop before more than this is spent, and calibrate noise that was left out (0: no budget)
+        delta: the chance that epsilon says nothing; well below one in the number of parties
+        accountant: privacy loss distributions (pld: tight), or Renyi divergences (rdp: quick)
+        when_void: refuse a run in which another component voids the guarantee, or run it, warned, without any
+    """
+
+    epsilon: Annotated[float, Ge(0)] = 0.0
+    delta: Annotated[float, Interval(gt=0, lt=1)] = 1e-5
+    accountant: Literal["pld", "rdp"] = "pld"
+    when_void: Literal["refuse", "warn"] = "refuse"
+
+
 class Output(Table):
     """Where the run folder goes, how often a checkpoint is written, and who else listens.
 
@@ -185,10 +201,12 @@ class Config(Table):
         stages: what is done to updates on their way, in this order
         devices: how fast parties compute and send, which starts a virtual clock
         availability: when parties can be reached on the virtual clock
+        privacy: how much may be told about any one party or row, where stages add noise for that
         attack: what hostile parties do, which parties these are, and in which rounds
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
+        search: what `tequio search` looks for the best values of, and by which validation metric
     """
 
     name: str = "run"
@@ -206,6 +224,7 @@ class Config(Table):
     contribution: Component = Field(default_factory=dict)
     stages: list[Component] = Field(default_factory=list)
     attack: Component = Field(default_factory=dict)
+    privacy: Privacy = Field(default_factory=Privacy)
     rules: dict[str, Any] = Field(default_factory=dict)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     stop: Stop = Field(default_factory=Stop)
@@ -216,3 +235,4 @@ class Config(Table):
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)
     sweep: dict[str, Any] = Field(default_factory=dict)
+    search: dict[str, Any] = Field(default_factory=dict)

@@ -62,16 +62,21 @@ class Source:
         return rows if rows is not None and len(rows) else None
 
 
+def found_result(run: Result | str | Path) -> Result:
+    """The result of a run that is given as such, by its folder or by its name."""
+    return run if isinstance(run, Result) else Result(find_folder(run))
+
+
 def open_run(run: Result | str | Path, data: Any = None) -> Source:
     """Read what a finished run left behind; its rows are loaded and dealt again as the run did."""
-    result = run if isinstance(run, Result) else Result(find_folder(run))
+    result = found_result(run)
     summary = result.summary
     payload = tree_payload(result.model)
     states = _local_payloads(result)
     if payload is None and (result.model or not states):
         raise ConfigError(f"the model of '{summary['algorithm']}' is not made of trees: there is nothing to explain",
                           remedy="explain a run whose learner is a tree (id3, cart), a random forest, or boosted trees")
-    scenario = make_scenario(result.config, _given_data(result.config, data))
+    scenario = make_scenario(result.config, given_data(result.config, data))
     schema = scenario.population.schema
     local = {party: opened(state, schema, f"party '{scenario.population.name(party)}'")
              for party, state in states.items()}
@@ -115,7 +120,7 @@ def _kept(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return tree_payload(kept) if isinstance(kept, Mapping) else None
 
 
-def _given_data(config: Config, data: Any) -> Dataset | None:
+def given_data(config: Config, data: Any) -> Dataset | None:
     """The dataset that was handed over, if it is the one that the run was made with."""
     if data is None and config.data.name == GIVEN_DATA:
         raise ConfigError("this run was made with a dataset that was handed over as an object",

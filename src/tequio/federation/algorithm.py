@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
-from tequio.federation.aggregation import Aggregator, Combined, Mean
+from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
 from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.screening import screened
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
+from tequio.federation.stages import Aggregated, summing_stage
+from tequio.federation.summing import summed_updates
 from tequio.learners.learner import Learner, LocalTraining
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
     from tequio.federation.contribution.game import Contribution
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
@@ -46,6 +49,29 @@ class State:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """What an algorithm lets cross from the parties' rows, for whoever has to bound what that tells.
+
+    `arrays` are the parts of a reply that hold arrays. They pass the stages, and they reach the model as a mean over
+    the cohort and in no other way; parties weigh by their `rows` or all alike. `counts_answers` says that the model
+    also depends on how many parties answered, `besides_training` that arrays follow from rows in another way than by
+    local training, and `local` is that training where it is not the configured one. Nothing else that follows from rows
+    leaves a party while it trains.
+
+    Where the arrays are no updates but sums over rows, `moves` says how far one row can move each of them (Euclidean
+    length), and `releases` how many replies a round asks of a party.
+    """
+
+    arrays: tuple[str, ...] = ("update",)
+    by_rows: bool = False
+    counts_answers: bool = False
+    besides_training: bool = False
+    local: LocalTraining | None = None
+    moves: Mapping[str, float] = field(default_factory=dict)
+    releases: int = 1
+
+
+@dataclass(frozen=True)
 class Parts:
     """What an algorithm is composed of besides its own idea. The config fills it in."""
 
@@ -62,6 +88,9 @@ class Algorithm(ABC):
     """A program that runs at the coordinator. Subclasses write `round` (and `start`, `evaluate` where they differ)."""
 
     parts: Parts = field(default_factory=Parts, metadata={"part": True})
+
+    sums_only: ClassVar[bool] = False
+    """Whether it looks at updates through `aggregate` alone, so that their weighted sum is all it needs to be told."""
 
     @abstractmethod
     def start(self, federation: Federation) -> State:
@@ -97,6 +126,10 @@ class Algorithm(ABC):
     def finished(self, state: State) -> str:
         """Why the algorithm itself has come to its end; empty while it goes on."""
         return ""
+
+    def crossing(self, schema: Schema) -> Crossing | None:
+        """What of the parties' rows crosses in a round; nothing where that cannot be said in these terms."""
+        return None
 
     @property
     def learner(self) -> Learner:
@@ -156,14 +189,36 @@ class Algorithm(ABC):
         """
         weights = np.ones(len(replies)) if weights is None else weights.astype(np.float64)
         memory = dict(state.memory.get("aggregator", {}))
+        if summing_stage(self.parts.stages) is not None:
+            return self._aggregate_blindly(federation, state, replies, name, weights)
         updates, seen = screened(federation, state.model, replies, name, weights, memory)
         if not len(updates):
             return Combined(models.zeros(state.model), {**memory, **seen})
         updates = replace(updates, root=self._root_update(federation, state))
         combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
-            federation.record("aggregation", {"round": federation.round, **combined.notes})
+            names = [federation.name(party) for party in combined.notes.get("parties", [])]
+            federation.record("aggregation", {"round": federation.round, **combined.notes,
+                                              **({"names": names} if names else {})})
+        self._concluded(federation, Aggregated(name, replies, updates.parties, updates.weights / updates.weights.sum(),
+                                               updates.arrays))
         return replace(combined, updates=updates, memory={**combined.memory, **seen})
+
+    def _concluded(self, federation: Federation, aggregated: Aggregated) -> None:
+        for stage in self.parts.stages:
+            if hasattr(stage, "conclude"):
+                stage.conclude(federation, aggregated)
+
+    def _aggregate_blindly(self, federation: Federation, state: State, replies: Replies, name: str,
+                           weights: NDArray[np.float64]) -> Combined:
+        """The aggregate of updates that only their sum is known of, as if it were the one update of everybody."""
+        mean, summed = summed_updates(federation, self.parts.stages, replies, name, weights)
+        models.check_shapes(mean, state.model, f"the sum of {len(summed.parties)} parties")
+        one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
+        combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
+        federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
+        self._concluded(federation, Aggregated(name, replies, summed.parties, summed.shares, summed=summed))
+        return combined
 
     def _root_update(self, federation: Federation, state: State) -> Arrays | None:
         """What the coordinator's own rows make of the model, for an aggregator that asks for it."""

@@ -16,6 +16,7 @@ from tequio.federation.payload import numbers_in
 from tequio.federation.replies import Replies
 from tequio.federation.rng import Streams, stream
 from tequio.federation.roles import require_ask
+from tequio.federation.stages import as_of_now
 from tequio.federation.timing import TimedAsk
 from tequio.federation.topology import ClientServer
 from tequio.learners.batches import is_finite
@@ -81,7 +82,8 @@ class Federation:
     """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
 
     `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
-    itself, for aggregators that compare updates with its own. No party holds them.
+    itself, for aggregators that compare updates with its own. No party holds them. `notary` keeps the signed transcript
+    of a run whose sums are verified.
     """
 
     population: Population = field(repr=False)
@@ -95,6 +97,7 @@ class Federation:
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     root: Dataset | None = field(default=None, repr=False)
+    notary: Any = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
     _groups: tuple[list[str], NDArray[np.int64]] | None = None
@@ -177,8 +180,12 @@ class Federation:
         `check(payload, whose)` raises an error for a reply that, as it arrived, cannot be used: that party has failed.
         """
         require_ask(self.topology.cast)
+        stages = as_of_now(stages)
         asked = self._known(parties)
         present = self.present(asked)
+        for stage in stages:
+            if hasattr(stage, "prepare"):
+                stage.prepare(self, present)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
         timed = self._timed(parties, present, payload or {}, each, settings or {})
         working = present if timed is None else timed.working
@@ -192,8 +199,15 @@ class Federation:
         replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
         self._judge(task.name, len(asked), replies)
+        return self._received(task.name, len(asked), replies, stages)
+
+    def _received(self, task: str, asked: int, replies: Replies, stages: Sequence[Stage]) -> Replies:
+        """The replies after the coordinator halves of the stages; one that a stage cannot read is a failure too."""
+        known = len(replies.failures)
         for stage in reversed(stages):
             replies = stage.receive(replies, self.round, self.seed)
+        if len(replies.failures) > known:
+            self._judge(task, asked, replace(replies, failures=replies.failures[known:]))
         return replies
 
     def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
@@ -211,13 +225,13 @@ class Federation:
             raise DataError(f"there is no party number {wrong}", remedy=f"parties are numbered 0 to {len(self) - 1}")
         return asked
 
-    def present(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the asked parties that do not drop out in this round."""
+    def present(self, asked: NDArray[np.int64], purpose: str = "dropout") -> NDArray[np.int64]:
+        """Those of the asked parties that do not drop out in this round; each purpose is a chance of its own."""
         if not self.rules.dropout:
             return asked
         parties = asked.tolist()
         streams = Streams(self.seed, self.round, parties)
-        stays = [streams.of("dropout", party).random() >= self.rules.dropout for party in parties]
+        stays = [streams.of(purpose, party).random() >= self.rules.dropout for party in parties]
         present: NDArray[np.int64] = asked[np.array(stays, dtype=bool)]
         return present
 

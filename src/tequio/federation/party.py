@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from tequio.data.dataset import Dataset
     from tequio.federation.payload import Payload
     from tequio.federation.population import PartyData, Population
 
@@ -44,6 +45,11 @@ class Party:
         """Its own rows, or those that it pretends to have."""
         own = self._home().view(self.index)
         return own if self._pretended is None else self._pretended
+
+    @property
+    def rows(self) -> Dataset:
+        """All its own rows in their own order, whatever part the split puts them in."""
+        return self._home().whole(self.index)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -86,8 +86,12 @@ class Population:
                 self._views.popitem(last=False)
         return known
 
+    def whole(self, party: int) -> Dataset:
+        """One party's rows before its split."""
+        return self.partition.view(self.dataset, party)
+
     def _split(self, party: int) -> PartyData:
-        mine = self.partition.view(self.dataset, party)
+        mine = self.whole(party)
         if not self.split.validation and not self.split.test:
             nothing = mine.take(np.empty(0, dtype=np.int64))
             return PartyData(mine, nothing, nothing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -70,7 +70,11 @@ class Consequence:
 
 @runtime_checkable
 class Selector(Protocol):
-    """Says which parties take part in a round. Its memory is handed in and out, so that it can be saved."""
+    """Says which parties take part in a round. Its memory is handed in and out, so that it can be saved.
+
+    One that never looks at anything that follows from the parties' rows may say by a class variable `sampling` how it
+    draws: `poisson` (each on its own), `fixed-size` (without replacement), or `none` (as it likes).
+    """
 
     def choose(self, turn: Turn) -> Choice:
         """Some of the eligible parties, in any order."""
@@ -91,6 +95,8 @@ class Observing(Protocol):
 class AllParties:
     """Every eligible party takes part in every round."""
 
+    sampling: ClassVar[str] = "none"
+
     def choose(self, turn: Turn) -> Choice:
         """All of them."""
         return Choice(turn.eligible)
@@ -109,6 +115,8 @@ class RandomParties:
     count: Annotated[int, Ge(0)] = 0
     fraction: Annotated[float, Interval(gt=0, le=1)] = 1.0
 
+    sampling: ClassVar[str] = "fixed-size"
+
     def choose(self, turn: Turn) -> Choice:
         """Draw the cohort; the cost depends on the cohort, not on the population."""
         eligible = turn.eligible
@@ -126,6 +134,8 @@ class FixedParties:
     """
 
     parties: tuple[str, ...] = ()
+
+    sampling: ClassVar[str] = "none"
 
     def choose(self, turn: Turn) -> Choice:
         """The listed ones."""

@@ -18,6 +18,7 @@ from tequio.errors import ConfigError, DataError, nearest
 from tequio.learners import metrics
 from tequio.learners.flat import as_doubles, check_numeric, flat_features
 from tequio.learners.learner import Trained
+from tequio.learners.private_training import refuse_private
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class KMeans:
     def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
         """Run `how.epochs` epochs with batches of `how.batch` rows; no other setting of `how` but `shuffle` applies."""
+        refuse_private(how, "kmeans")
         if correction is not None:
             raise ConfigError("'kmeans' has no gradient to correct",
                               remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")

@@ -20,6 +20,7 @@ from tequio.errors import ConfigError, DataError
 from tequio.learners import metrics
 from tequio.learners.flat import as_doubles, check_numeric, flat_features
 from tequio.learners.learner import Trained
+from tequio.learners.private_training import refuse_private
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def _check_schema(schema: Schema, kind: TargetKind, learner: str) -> None:
 
 def _check_settings(learner: str, model: Arrays, data: Dataset, how: LocalTraining,
                     correction: Correction | None) -> None:
+    refuse_private(how, learner)
     if correction is not None:
         raise ConfigError(f"'{learner}' is trained by scikit-learn, which cannot correct gradients",
                           remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")

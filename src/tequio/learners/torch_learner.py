@@ -12,6 +12,7 @@ from tequio.learners.batches import check_finite, check_trainable
 from tequio.learners.learner import Trained
 from tequio.learners.losses import row_losses, scores_of, target_array
 from tequio.learners.mixtures import StackJudge, judge_one_by_one
+from tequio.learners.private_training import PrivateTraining, descend_privately
 from tequio.learners.torch_model import check_model, fresh_model, model_for
 from tequio.learners.torch_state import require_torch, seeded_beside
 from tequio.learners.torch_training import descend, optimizer_for, outputs_of, whole_gradient
@@ -54,7 +55,11 @@ class TorchLearner(ABC):
         rate = how.learning_rate if learning_rate is None else learning_rate
         optimizer = optimizer_for(ready, model, how, rate, correction)
         with seeded_beside(rng, ready.device, is_needed=ready.is_random):
-            loss = descend(ready, data, how, rng, optimizer, correction.label_weights if correction else None)
+            weights = correction.label_weights if correction else None
+            if isinstance(how, PrivateTraining):
+                loss = descend_privately(ready, data, how, rng, optimizer, weights)
+            else:
+                loss = descend(ready, data, how, rng, optimizer, weights)
         trained = ready.dump()
         check_finite(trained, data, optimizer.steps)
         return Trained(trained, optimizer.steps, loss, len(data))
@@ -97,9 +102,11 @@ class TorchLearner(ABC):
         return StackJudge(ready.stack, ready.kind, [base, *directions], data)
 
     def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
-        """Whether the module is a stack of dense layers and not too large; any loss and any optimizer will do."""
+        """Whether the module is a stack of dense layers and not too large; any loss and any optimizer will do, but not
+        training that looks at the gradients of single rows."""
         ready = self._ready(schema)
-        return ready.stack is not None and ready.device == "cpu" and ready.stack.parameters <= LARGEST
+        return (ready.stack is not None and ready.device == "cpu" and ready.stack.parameters <= LARGEST
+                and not isinstance(how, PrivateTraining))
 
     def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
                        learning_rate: float | None = None) -> Sequence[Trained]:
@@ -107,7 +114,8 @@ class TorchLearner(ABC):
         if not jobs:
             return []
         ready = self._ready(jobs[0].data.schema)
-        if ready.stack is None or any(job.correction and job.correction.frozen for job in jobs):
+        if (ready.stack is None or isinstance(how, PrivateTraining)
+                or any(job.correction and job.correction.frozen for job in jobs)):
             return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
                                correction=job.correction) for job in jobs]
         rate = how.learning_rate if learning_rate is None else learning_rate

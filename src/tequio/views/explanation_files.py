@@ -78,7 +78,8 @@ def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     return f"<table><caption>{escape(title)}</caption><tr>{headings}</tr>{body}</table>"
 
 
-def _page(explained: Explained) -> str:
+def tree_html(explained: Explained) -> str:
+    """The trees as one page to explore, with the paths of the explained rows."""
     shown = [ShownTree(name, tree, _paths(explained, name)) for name, tree in explained.trees.items()]
     return tree_page(shown, explained.schema, title=f"{explained.run}: {explained.algorithm}")
 
@@ -94,7 +95,7 @@ def _paths(explained: Explained, tree: str) -> dict[str, Explanation]:
     return {name: decision for name, decision in decisions.items() if isinstance(decision, Explanation)}
 
 
-_TREE_FORMS: dict[str, Callable[[Explained], str]] = {".html": _page, ".svg": _picture}
+_TREE_FORMS: dict[str, Callable[[Explained], str]] = {".html": tree_html, ".svg": _picture}
 _RULE_FORMS: dict[str, Callable[[Sequence[PlainRule]], str]] = {
     ".txt": rules_text, ".json": rules_json, ".csv": rules_csv}
 

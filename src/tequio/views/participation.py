@@ -23,7 +23,7 @@ _MEANINGS = {
 
 def renderables(result: Result, metrics: Mapping[str, Any], top: int) -> Iterator[Table | str]:
     """What to print, one after the other."""
-    told = [(meaning, shown(metrics[name])) for name, meaning in _MEANINGS.items() if name in metrics]
+    told = told_of(metrics)
     yield _table("how parties were chosen", ["", "value"], told) if told else "Everybody took part in every round."
     groups = group_rows(metrics)
     if groups:
@@ -33,6 +33,11 @@ def renderables(result: Result, metrics: Mapping[str, Any], top: int) -> Iterato
         columns = result.participation.columns
         yield _table(f"parties, {_ranked_by(columns)} first", columns,
                      [[shown(row.get(column)) for column in columns] for row in rows])
+
+
+def told_of(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How evenly parties were chosen: what each number means, and the number; nothing where everybody took part."""
+    return [(meaning, shown(metrics[name])) for name, meaning in _MEANINGS.items() if name in metrics]
 
 
 def group_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

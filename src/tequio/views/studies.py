@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,17 @@ def studies_table(studies: list[dict[str, Any]]) -> Table:
     return table
 
 
+def verdicts_table(studies: list[tuple[str, list[Row]]]) -> Table:
+    """One line a study: how many of its cells came out how."""
+    titles = {"reached": "reached", "below": "below", "differs": "differs", "not comparable": "other data",
+              "no published number": "unpublished", "not run": "not run"}
+    table = _table("", "study", "cells", *titles.values())
+    for name, rows in studies:
+        counts = Counter(str(row.verdict) for row in rows)
+        table.add_row(name, str(len(rows)), *(str(counts[verdict] or "") for verdict in titles))
+    return table
+
+
 def study_table(title: str, rows: list[Row]) -> Table:
     """`cell | published | ours (mean ± sd over n seeds) | verdict`."""
     table = _table(title, "cell", "published", "ours", "verdict")
@@ -42,7 +54,7 @@ def study_table(title: str, rows: list[Row]) -> Table:
 
 def contests_table(title: str, contests: list[Decided]) -> Table:
     """Friedman's p as published and as found, over seeds and over means, and the mean ranks (1 is best)."""
-    table = _table(title, "contest", "published p", "p", "p of means", "mean ranks", "CD", "verdict")
+    table = _table(title, "contest", "published p", "p", "p of means / pairs", "mean ranks", "CD", "verdict")
     for contest in contests:
         ranking, means = contest.ranking, contest.by_means
         published = "" if contest.published is None else f"{contest.published:.3g}"
@@ -50,8 +62,10 @@ def contests_table(title: str, contests: list[Decided]) -> Table:
             table.add_row(contest.name, published, "", "", "", "", "not run", style="dim")
             continue
         ranks = ", ".join(f"{method} {rank:.3f}" for method, rank in zip(ranking.methods, ranking.ranks, strict=True))
+        paired = ranking.problems if means.problems == 1 else means.problems  # one problem: its seeds are the pairs
+        second = f"{means.p:.3g} (n = {means.problems})" if means.problems > 1 else ""
         table.add_row(contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
-                      f"{means.p if contest.wilcoxon is None else contest.wilcoxon:.3g} (n = {means.problems})", ranks,
+                      second if contest.wilcoxon is None else f"{contest.wilcoxon:.3g} (n = {paired})", ranks,
                       f"{ranking.critical_difference:.4f}", "they differ" if ranking.differ else "no difference shown")
     return table
 

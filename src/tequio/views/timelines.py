@@ -1,9 +1,10 @@
-"""What happened on the virtual clock: learning over rounds and over time, who was chosen, and how long rounds took."""
+"""What happened over rounds and virtual time: learning, who was chosen and how often, and how long rounds took."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tequio.experiments.participation import coverage_by_round
 from tequio.experiments.store import explained
 from tequio.views.plots import dress, figure_type, headline_column, line_style
 
@@ -33,25 +34,41 @@ def save_timelines(runs: Mapping[str, Result], path: Path, *, title: str = "") -
 
 
 def draw_timelines(runs: Mapping[str, Result], *, title: str = "") -> Figure:
-    """Six panels; runs without a virtual clock are only in those over rounds."""
-    figure = figure_type()(figsize=(13.5, 7.2), layout="constrained", dpi=130)
-    *panels, last = figure.subplots(2, 3).flat
+    """A panel for each thing that some run has; runs without a virtual clock are only in those over rounds."""
     metric = next((column for run in runs.values() if (column := headline_column(run))), "")
-    for axes, (column, by, name) in zip(panels, _PANELS, strict=True):
+    lines = [panel for panel in _PANELS if any(_has(run, panel[0] or metric, panel[1]) for run in runs.values())]
+    chosen = {name: run for name, run in runs.items() if "chosen" in run.participation.columns}
+    count = len(lines) + (2 if chosen else 0)
+    columns = min(count, 4 if count == 4 else 3) or 1
+    figure = figure_type()(figsize=(4.5 * columns, 3.6 * -(-count // columns) or 3.6), layout="constrained", dpi=130)
+    panels = list(figure.subplots(-(-count // columns) or 1, columns, squeeze=False).flat)
+    for axes, (column, by, name) in zip(panels, lines, strict=False):
         _draw_lines(axes, runs, column or metric, by)
         if column == "clock.round_seconds":
             _draw_deadlines(axes, runs)
-        axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        dress(axes, column or metric, by)
-    _draw_selections(last, runs)
-    figure.legend(*panels[2].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
+        _name(axes, name, column or metric, by)
+    if chosen:
+        _draw_coverage(panels[count - 2], runs)
+        _draw_selections(panels[count - 1], runs)
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     return figure
 
 
+def _has(run: Result, column: str, by: str) -> bool:
+    return column in run.metrics.columns and by in run.metrics.columns
+
+
+def _name(axes: Axes, title: str, y: str, x: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    dress(axes, y, x)
+
+
 def _draw_lines(axes: Axes, runs: Mapping[str, Result], column: str, by: str) -> None:
     for position, (name, run) in enumerate(runs.items()):
-        if column in run.metrics.columns and by in run.metrics.columns:
+        if _has(run, column, by):
             colour, style = line_style(position)
             axes.plot(*run.metrics.series(column, by), style, color=colour, linewidth=1.4, label=name)
 
@@ -63,14 +80,27 @@ def _draw_deadlines(axes: Axes, runs: Mapping[str, Result]) -> None:
             axes.plot(*run.metrics.series("clock.deadline"), ":", color=line_style(position)[0], linewidth=0.9)
 
 
-def _draw_selections(axes: Axes, runs: Mapping[str, Result]) -> None:
-    """How many parties were chosen how often."""
+def _draw_coverage(axes: Axes, runs: Mapping[str, Result]) -> None:
+    """How fast the choice goes round among the parties."""
     for position, run in enumerate(runs.values()):
-        if "chosen" not in run.participation.columns:
-            continue
-        counts = [float(count or 0) for count in run.participation["chosen"]]
-        never = [0.0] * (run.summary["parties"] - len(counts))
+        shares = coverage_by_round(run.folder, run.summary["parties"])
         colour, style = line_style(position)
-        axes.hist(counts + never, bins=30, histtype="step", color=colour, linestyle=style, linewidth=1.4)
-    axes.set_title("how often parties were chosen", loc="left", fontsize=10, fontweight="bold")
-    dress(axes, "parties", "times chosen")
+        axes.plot(range(1, len(shares) + 1), shares, style, color=colour, linewidth=1.4)
+    _name(axes, "parties that were chosen so far", "share of the parties", "round")
+
+
+def _draw_selections(axes: Axes, runs: Mapping[str, Result]) -> None:
+    """How many parties were chosen how often; on a log scale, or a few that are chosen all the time would not show."""
+    counts = {name: _times_chosen(run) for name, run in runs.items()}
+    most = max(max(times) for times in counts.values())
+    edges = [edge - 0.5 for edge in range(0, most + 2, max(1, -(-most // 40)))]
+    for position, times in enumerate(counts.values()):
+        colour, style = line_style(position)
+        axes.hist(times, bins=[*edges, edges[-1] + max(1, -(-most // 40))], log=True, histtype="step",
+                  color=colour, linestyle=style, linewidth=1.4)
+    _name(axes, "how often parties were chosen", "parties", "times chosen")
+
+
+def _times_chosen(run: Result) -> list[int]:
+    chosen = [int(count or 0) for count in run.participation["chosen"]] if run.participation.rows else []
+    return [*chosen, *[0] * (run.summary["parties"] - len(chosen))]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tequio.learners.trees.explain import Explanation
     from tequio.learners.trees.tree import Tree
 
-_TEMPLATE = Path(__file__).with_name("templates") / "tree.html"
+TEMPLATE = Path(__file__).with_name("templates") / "tree.html"
+"""The page that trees are put into."""
 _MOST_OPEN = 40
 
 
@@ -42,7 +43,7 @@ def tree_page(trees: Sequence[ShownTree], schema: Schema, *, title: str = "Decis
     data = {"classes": list(schema.target.names), "trees": [_plain_tree(shown, schema) for shown in trees]}
     # A closing tag inside a JSON string would end the script; the escaped form means the same to JavaScript.
     text = json.dumps(data).replace("<", "\\u003c")
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(title=escape(title), data=text)
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(title=escape(title), data=text)
 
 
 def nodes_of(tree: Tree, schema: Schema) -> list[dict[str, Any]]:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tequio.experiments.deploying import serving
 from tequio.engines.network.audit import AuditLog
 from tequio.engines.network.telemetry import Telemetry
+from tequio.experiments.deploying import serving
 
 from .fleet import Parties, enrol, make_coordinator
 

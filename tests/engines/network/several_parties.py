@@ -16,7 +16,6 @@ from tequio.experiments.deploying import serve_party
 
 def main(homes: list[str]) -> None:
     registry.load_everything()
-    import sklearn.linear_model
     import torch  # noqa: F401
 
     children = []

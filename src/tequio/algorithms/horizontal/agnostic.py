@@ -40,6 +40,8 @@ class Agnostic(Algorithm):
         domains: each party counts for itself, or each category of the partition as a whole
     """
 
+    sums_only = True
+
     mixture_rate: Annotated[float, Gt(0)] = 0.1
     domains: Literal["party", "category"] = "party"
 

@@ -22,7 +22,7 @@ from tequio.algorithms.training import (
     train,
     training_settings,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.evaluation import tally_here
 from tequio.federation.models import shifted
 from tequio.federation.task import task
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -50,12 +51,18 @@ class FedAvg(Algorithm):
         mix: share of the global model in a party's next starting point; below 1 parties keep part of their own
     """
 
+    sums_only = True
+
     weights: Weights = "size"
     mix: Annotated[float, Interval(gt=0, le=1)] = 1.0
 
     def start(self, federation: Federation) -> State:
         """A fresh model."""
         return fresh_state(self, federation)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train, average."""

@@ -25,7 +25,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted, zeros
 from tequio.learners.learner import Correction
 from tequio.registry import register
@@ -33,6 +33,7 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -48,6 +49,8 @@ class FedDyn(Algorithm):
         regularisation: strength alpha of the dynamic regulariser
     """
 
+    sums_only = True
+
     regularisation: Annotated[float, Gt(0)] = 0.1
 
     def start(self, federation: Federation) -> State:
@@ -55,6 +58,10 @@ class FedDyn(Algorithm):
         require_gradients(self, "feddyn")
         state = fresh_state(self, federation)
         return state.next(h=zeros(state.model))
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean whose share of all depends on how many answered."""
+        return Crossing(counts_answers=True)
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train the bent objectives, average, and take off what the parties have drifted so far."""

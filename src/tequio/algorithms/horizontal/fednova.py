@@ -31,13 +31,14 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -54,6 +55,8 @@ class FedNova(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     proximal: Annotated[float, Ge(0)] = 0.0
     weights: Weights = "size"
 
@@ -63,6 +66,10 @@ class FedNova(Algorithm):
         if self.proximal:
             require_gradients(self, "fednova")
         return fresh_state(self, federation)
+
+    def crossing(self, schema: Schema) -> Crossing | None:
+        """The change a step, as a mean; where parties take as many steps as their rows make, these cross as well."""
+        return Crossing(by_rows=self.weights == "size") if self.parts.local.steps else None
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train, average the normalised changes, scale by the mean number of effective steps."""

@@ -17,7 +17,7 @@ import numpy as np
 from annotated_types import Gt, Interval
 
 from tequio.algorithms.training import Weights, fresh_state, party_weights, train, training_settings
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
@@ -69,6 +70,8 @@ class FedAvgM(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     coordinator_rate: Positive = 1.0
     momentum: Beta = 0.9
     weights: Weights = "size"
@@ -77,6 +80,10 @@ class FedAvgM(Algorithm):
         """A fresh model, at rest."""
         state = fresh_state(self, federation)
         return state.next(moments={"velocity": constant(state.model, 0.0)})
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
@@ -100,6 +107,8 @@ class FedAdagrad(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     coordinator_rate: Positive = 0.1
     beta1: Beta = 0.0
     tau: Positive = 1e-3
@@ -108,6 +117,10 @@ class FedAdagrad(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
@@ -132,6 +145,8 @@ class FedYogi(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     coordinator_rate: Positive = 0.01
     beta1: Beta = 0.9
     beta2: Beta = 0.99
@@ -141,6 +156,10 @@ class FedYogi(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""
@@ -167,6 +186,8 @@ class FedAdam(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     coordinator_rate: Positive = 0.01
     beta1: Beta = 0.9
     beta2: Beta = 0.99
@@ -177,6 +198,10 @@ class FedAdam(Algorithm):
     def start(self, federation: Federation) -> State:
         """A fresh model and moments."""
         return adaptive_start(self, federation, 0.0 if self.bias_correction else self.tau**2)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Train, average, step."""

@@ -22,11 +22,12 @@ from tequio.algorithms.training import (
     train,
     training_settings,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
 
 
@@ -40,6 +41,8 @@ class FedProx(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     proximal: Annotated[float, Ge(0)] = 0.01
     weights: Weights = "size"
 
@@ -48,6 +51,10 @@ class FedProx(Algorithm):
         if self.proximal:
             require_gradients(self, "fedprox")
         return fresh_state(self, federation)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train near the received model, average."""

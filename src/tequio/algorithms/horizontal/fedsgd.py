@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tequio.algorithms.training import Weights, fresh_state, party_weights, require_gradients, train
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.learners.learner import LocalTraining
 
@@ -33,12 +34,18 @@ class FedSGD(Algorithm):
         weights: weigh each party by its number of training rows (size: as if pooled), or all alike (uniform)
     """
 
+    sums_only = True
+
     weights: Weights = "size"
 
     def start(self, federation: Federation) -> State:
         """A fresh model."""
         require_gradients(self, "fedsgd")
         return fresh_state(self, federation)
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The change of the model, as a mean."""
+        return Crossing(by_rows=self.weights == "size", local=one_step(self.parts.local))
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, take one step each, average."""

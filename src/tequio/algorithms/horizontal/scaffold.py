@@ -29,7 +29,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.models import difference, shifted, zeros
 from tequio.learners.learner import Correction
 from tequio.registry import register
@@ -37,6 +37,7 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -56,6 +57,8 @@ class Scaffold(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform, as in the paper)
     """
 
+    sums_only = True
+
     coordinator_rate: Annotated[float, Gt(0)] = 1.0
     control_from: Literal["path", "gradient"] = "path"
     weights: Weights = "size"
@@ -67,6 +70,11 @@ class Scaffold(Algorithm):
             require_sgd(self.parts.local, "scaffold")
         state = fresh_state(self, federation)
         return state.next(control=zeros(state.model))
+
+    def crossing(self, schema: Schema) -> Crossing:
+        """The changes of the model and of the control variate, as means whose share of all depends on who answered."""
+        return Crossing(("update", "control"), by_rows=self.weights == "size", counts_answers=True,
+                        besides_training=self.control_from == "gradient")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train with control, average changes of models and of control variates."""

@@ -45,6 +45,8 @@ class Apfl(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     share: Annotated[float, Interval(ge=0, le=1)] = 0.5
     share_rate: Annotated[float, Ge(0)] = 1e-4
     weights: Weights = "size"

@@ -48,6 +48,8 @@ class Ditto(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     pull: Annotated[float, Ge(0)] = 1.0
     personal_epochs: Epochs = 0
     weights: Weights = "size"

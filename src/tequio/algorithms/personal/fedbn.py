@@ -31,6 +31,8 @@ class FedBN(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     weights: Weights = "size"
 
     @property

@@ -39,6 +39,8 @@ class FedPer(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     layers: Annotated[int, Ge(1)] = 1
     weights: Weights = "size"
 

@@ -48,6 +48,8 @@ class FedRep(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     layers: Annotated[int, Ge(1)] = 1
     head_epochs: Epochs = 0
     weights: Weights = "size"

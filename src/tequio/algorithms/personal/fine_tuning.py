@@ -35,6 +35,8 @@ class FineTuning(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    sums_only = True
+
     epochs: Annotated[int, Ge(1)] = 1
     weights: Weights = "size"
 

@@ -46,6 +46,8 @@ class PerFedAvg(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform, as in the paper)
     """
 
+    sums_only = True
+
     adapt_rate: Annotated[float, Gt(0)] = 0.01
     adapt_steps: Annotated[int, Ge(1)] = 1
     form: Literal["first-order", "hessian-free"] = "first-order"

@@ -44,6 +44,8 @@ class PFedMe(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform, as in the paper)
     """
 
+    sums_only = True
+
     pull: Annotated[float, Gt(0)] = 15.0
     personal_steps: Annotated[int, Ge(1)] = 5
     personal_rate: Annotated[float, Ge(0)] = 0.0

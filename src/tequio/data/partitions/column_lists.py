@@ -26,11 +26,12 @@ def require_flat(dataset: Dataset) -> None:
                         remedy="set data.flatten = true")
 
 
-def named_columns(dataset: Dataset, names: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
-    """Column numbers of the named columns, one list a party."""
+def named_columns(dataset: Dataset, names: Sequence[Sequence[str]],
+                  may_be_empty: int | None = None) -> list[NDArray[np.int64]]:
+    """Column numbers of the named columns, one list a party; one party may do without."""
     lists = [np.array([dataset.schema.column(name) for name in mine], np.int64) for mine in names]
     for party, mine in enumerate(lists):
-        if not len(mine):
+        if not len(mine) and party != may_be_empty:
             raise DataError(f"party {party} has no columns", remedy="name at least one in data.partition.names")
     return lists
 

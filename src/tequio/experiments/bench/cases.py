@@ -16,12 +16,15 @@ from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.engines.threads import one_thread
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.bench import million, multilabel, peers, robust, trees
+from tequio.experiments.bench import million, multilabel, peers, personal, privacy, robust, trees
 from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
+from tequio.experiments.bench.intersection import intersect
+from tequio.experiments.bench.noise import clipping_and_noise
 from tequio.experiments.bench.plain_loop import PlainLoop
 from tequio.experiments.bench.problems import PROBLEMS, Problem, Rounds
 from tequio.experiments.bench.timing import oort_among_a_million, timing_only
+from tequio.experiments.bench.vertical_trees import secureboost
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import task
@@ -44,9 +47,10 @@ def nothing(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payl
 
 def run_case(name: str, *, repeats: int, workers: int, checkout: Path | None = None) -> dict[str, Any]:
     """Measure one case; with a checkout, the peers installed there do the same work."""
-    if name not in CASES:
-        raise ConfigError(f"there is no bench case '{name}'", remedy=nearest(name, CASES))
-    measured = CASES[name](repeats, workers)
+    cases = CASES | ON_REQUEST
+    if name not in cases:
+        raise ConfigError(f"there is no bench case '{name}'", remedy=nearest(name, cases))
+    measured = cases[name](repeats, workers)
     if checkout is not None and name in PROBLEMS:
         measured["peers"] = peers.run_peers(checkout, name, rounds=max(repeats // 2, 3), workers=workers)
     return {"name": name, "seconds": None, "plain_loop_seconds": None, "ratio_to_plain_loop": None, "peers": {},
@@ -102,6 +106,19 @@ def _robust(repeats: int, workers: int) -> dict[str, Any]:
     return {**robust.measure(repeats), "mark": 3.0, "unit": "x plain numpy, at worst"}
 
 
+def _robust_large(repeats: int, workers: int) -> dict[str, Any]:
+    """Once each: the references need minutes."""
+    return {**robust.measure(1, robust.MANY_PARAMETERS), "mark": 3.0, "unit": "x plain numpy, at worst"}
+
+
+def _personal(repeats: int, workers: int) -> dict[str, Any]:
+    return {**personal.rows_a_second(repeats), "mark": 1.25, "unit": "x FedAvg's time a row, at worst"}
+
+
+def _consistency(repeats: int, workers: int) -> dict[str, Any]:
+    return {**personal.consistency_share(repeats), "mark": 0.05, "unit": "of a round"}
+
+
 def _noop(repeats: int, workers: int) -> dict[str, Any]:
     population, engine = _one_row_each(_NOOP_PARTIES), InlineEngine()
     engine.open(population)
@@ -137,6 +154,11 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
        for name, problem in PROBLEMS.items()},
     "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
     "million": _million, "multilabel": _multilabel,
-    "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "noop": _noop,
+    "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "personal": _personal,
+    "consistency": _consistency, "psi": intersect, "secureboost": secureboost, "noise": clipping_and_noise,
+    "masking": privacy.masking, "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression,
+    "noop": _noop,
     "import": _import, "help": _help,
 }
+ON_REQUEST: dict[str, Callable[[int, int], dict[str, Any]]] = {"robust-large": _robust_large}
+"""Cases that take minutes: measured only where they are named."""

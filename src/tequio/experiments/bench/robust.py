@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[Any]
 
-PARTIES, PARAMETERS = 100, 50_000
+PARTIES, PARAMETERS, MANY_PARAMETERS = 100, 50_000, 1_600_000
 _HOSTILE = 20
 
 
-def measure(repeats: int) -> dict[str, Any]:
+def measure(repeats: int, parameters: int = PARAMETERS) -> dict[str, Any]:
     """The time of each aggregator over that of its reference; the largest counts."""
     draw = np.random.default_rng(0)
-    arrays = [{"w": draw.standard_normal(PARAMETERS).astype(np.float32)} for _ in range(PARTIES)]
+    arrays = [{"w": draw.standard_normal(parameters).astype(np.float32)} for _ in range(PARTIES)]
     updates = Updates(np.arange(PARTIES), arrays, np.ones(PARTIES), arrays[0])
     ratios = {}
     for name, reference in REFERENCES.items():

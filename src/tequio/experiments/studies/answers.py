@@ -143,19 +143,19 @@ def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
     if cell.metric in COMPARISONS:
         return COMPARISONS[cell.metric].measure(*results)
-    curve = curve_metric(cell.metric)
-    if curve is not None:
-        return curve.of(results[0])
     return metric_of(results[0], cell.run, cell.metric)
 
 
 def metric_of(result: Result, run: str, metric: str) -> float:
-    """A metric of a stored run, or of the baseline that a study's name of the run asks for."""
+    """A metric of a stored run or of its curve, or of the baseline that a study's name of the run asks for."""
     baseline = run_and_baseline(run)[1]
     if baseline and baseline not in result.baselines:
         raise ConfigError(f"there is no baseline '{baseline}' beside the run '{run_and_baseline(run)[0]}'",
                           remedy=f"add it to the run: baselines = ['{baseline}']")
-    summary = (result.baselines[baseline] if baseline else result).summary
+    asked, curve = result.baselines[baseline] if baseline else result, curve_metric(metric)
+    if curve is not None:
+        return curve.of(asked)
+    summary = asked.summary
     value = {**summary, **summary["metrics"]}.get(metric)
     if not isinstance(value, int | float):
         raise ConfigError(f"the study asks for '{metric}', which the run '{run}' does not have",

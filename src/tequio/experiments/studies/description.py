@@ -54,18 +54,19 @@ class Mean(Table):
 
 
 class Quick(Table):
-    """The short form: what changes in every run's config, and on what it then runs."""
+    """The short form: what changes in every run's config, in some runs' besides, and on what it then runs."""
 
     note: Text
     seeds: Seeds = 1
     config: dict[str, Any]
+    runs: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class Figure(Table):
-    """A picture: centroids, or what happened over rounds and time, of some finished runs of the first seed; or the
-    critical differences of the study's contests."""
+    """A picture: centroids, what happened over rounds and time, or trust scores, of some finished runs of the first
+    seed; or the critical differences of the study's contests."""
 
-    kind: Literal["centroids", "timelines", "critical_differences"]
+    kind: Literal["centroids", "timelines", "trust", "critical_differences"]
     runs: list[str] = Field(default_factory=list)
 
 
@@ -82,11 +83,14 @@ class Contest(Table):
     """Methods compared by rank on every problem (a run's data) and seed, with Friedman's and Nemenyi's tests.
 
     `methods` lists the runs of each method, problem by problem in the same order. `RUN: NAME` is the baseline of that
-    name beside a run. `published` is the printed p-value, and `ranks` the published mean ranks in the order of methods.
+    name beside a run. `metrics` gives each problem a metric of its own, where problems are parties of the same runs; a
+    method then lists its run once. `published` is the printed p-value, and `ranks` the published mean ranks in the
+    order of methods.
     """
 
     name: Text
-    metric: Text
+    metric: str = ""
+    metrics: list[Text] = Field(default_factory=list)
     methods: dict[str, Annotated[list[str], Len(1)]]
     published: float | None = None
     ranks: list[float] = Field(default_factory=list)
@@ -96,7 +100,18 @@ class Contest(Table):
     def _methods_fit(self) -> Contest:
         if len(self.methods) < 2 or len({len(runs) for runs in self.methods.values()}) > 1:
             raise ValueError(f"the contest '{self.name}' needs two or more methods with equally many runs")
+        if bool(self.metric) == bool(self.metrics):
+            raise ValueError(f"the contest '{self.name}' needs either a metric or metrics")
+        if self.metrics and any(len(runs) not in (1, len(self.metrics)) for runs in self.methods.values()):
+            raise ValueError(f"the contest '{self.name}' has {len(self.metrics)} metrics: list one run a method, or "
+                             "one for each of them")
         return self
+
+    def problems(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Of every problem the metric and the runs, one a method."""
+        count = len(self.metrics) or len(next(iter(self.methods.values())))
+        runs = [given * count if len(given) == 1 else given for given in self.methods.values()]
+        return list(zip(self.metrics or [self.metric] * count, zip(*runs, strict=True), strict=True))
 
 
 class Study(Table):
@@ -130,6 +145,9 @@ class Study(Table):
         for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
             if run not in self.runs:
                 raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
+        for run in self.figure.runs if self.figure else []:
+            if run not in self.runs_of_cells():
+                raise ValueError(f"the figure draws the run '{run}', which no cell asks for")
         for mean in self.means:
             if len({cell.metric for cell in self.cells_of(mean)}) != 1:
                 raise ValueError(f"the mean '{mean.name}' is of cells with different metrics, or of none")

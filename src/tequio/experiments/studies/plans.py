@@ -68,7 +68,7 @@ def make_plan(study: Study, *, quick: bool = False, seeds: int | None = None, ou
 def run_config_of(study: Study, run: str, *, quick: bool) -> Given:
     """What all runs share, the run's own changes on top, and the quick form's on top of these."""
     given = merged(study.config, study.runs[run])
-    return merged(given, study.quick.config) if quick else given
+    return merged(merged(given, study.quick.config), study.quick.runs.get(run, {})) if quick else given
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Given:

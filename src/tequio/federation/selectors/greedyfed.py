@@ -41,6 +41,8 @@ class GreedyFed:
         relative: value an update by its share in what the round gained, so that early rounds count no more than late
     """
 
+    looks_at_updates = True
+
     count: Count = 0
     fraction: Fraction = 0.1
     truncation: Annotated[float, Ge(0)] = 1e-4

@@ -37,6 +37,8 @@ class SFedAvg:
         sharpness: how much chances follow relevance (0: not at all)
     """
 
+    looks_at_updates = True
+
     count: Count = 0
     fraction: Fraction = 0.1
     keep: Share = 0.75

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class StratifiedParties:
     count: Count = 0
     fraction: Fraction = 0.1
     shares: Literal["proportional", "equal"] = "proportional"
+
+    sampling: ClassVar[str] = "none"
 
     def choose(self, turn: Turn) -> Choice:
         """Share out the places, then draw inside every group."""

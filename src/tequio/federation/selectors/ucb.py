@@ -39,6 +39,8 @@ class UpperConfidence:
             of 1 parties are almost visited in turn
     """
 
+    looks_at_updates = True
+
     count: Count = 0
     fraction: Fraction = 0.1
     exploration: Annotated[float, Ge(0)] = 1.0

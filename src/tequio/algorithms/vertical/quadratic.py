@@ -1,0 +1,88 @@
+"""Losses that are at most quadratic in the score, which is what additive encryption can compute.
+
+With score s = weights . row and target y the loss of a row is  `curve`/2 s^2 - `pull` y s + constant(y):
+
+- logistic (y is -1 or 1): log(1 + exp(-ys)) = log 2 - ys/2 + s^2/8 - s^4/192 + ..., cut after the square, so `curve` is
+  1/4, `pull` 1/2 and the constant log 2 (Hardy et al., 2017);
+- linear: (s - y)^2 / 2, so both are 1 and the constant is y^2/2.
+
+The gradient is the row times its residual `curve` s - `pull` y; the loss is s times (`curve`/2 s - `pull` y), plus the
+constant. Both are sums of products of something known to one party with something known to all together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.federation.payload import Payload
+
+    Floats = NDArray[np.float64]
+
+Kind = Literal["logistic", "linear"]
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The two numbers that tell one such loss from another."""
+
+    curve: float
+    pull: float
+
+
+QUADRATICS: dict[str, Quadratic] = {"logistic": Quadratic(0.25, 0.5), "linear": Quadratic(1.0, 1.0)}
+
+
+def signs(kind: str, target: NDArray[Any], scale: Payload) -> Floats:
+    """The target as the loss wants it: -1 and 1, or standardised."""
+    values = np.asarray(target, np.float64)
+    return 2.0 * values - 1.0 if kind == "logistic" else (values - scale["mean"]) / scale["deviation"]
+
+
+def target_scale(kind: str, target: NDArray[Any]) -> Payload:
+    """How the label holder standardises a numeric target; classes stay as they are."""
+    if kind == "logistic":
+        return {"mean": 0.0, "deviation": 1.0}
+    values = np.asarray(target, np.float64)
+    return {"mean": float(values.mean()), "deviation": float(values.std()) or 1.0}
+
+
+def constants(kind: str, wanted: Floats) -> Floats:
+    """The part of each row's loss that the weights do not change."""
+    return np.full(len(wanted), np.log(2.0)) if kind == "logistic" else wanted * wanted / 2
+
+
+def predictions(kind: str, scores: Floats, scale: Payload, calibration: Payload) -> Floats:
+    """What `Learner.predict` gives: probabilities of the two classes, or numbers in their own units."""
+    if kind == "linear":
+        numbers: Floats = scores * scale["deviation"] + scale["mean"]
+        return numbers
+    margins: Floats = calibration["slope"] * scores + calibration["shift"]
+    positive = 0.5 * (1 + np.tanh(0.5 * margins))  # never overflows
+    return np.stack([1 - positive, positive], axis=1)
+
+
+def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Payload:
+    """Slope and shift that make scores log-odds: a logistic regression on the score alone (Platt, 1999), by Newton.
+
+    A slope that is not positive would turn the model round: then the scores stay as they are.
+    """
+    spread = float(scores.std()) or 1.0
+    columns = np.stack([scores / spread, np.ones_like(scores)], axis=1)
+    found = np.array([1.0, 0.0])
+    for _ in range(steps):
+        positive = 0.5 * (1 + np.tanh(0.5 * (columns @ found)))
+        gradient = columns.T @ (positive - (wanted + 1) / 2) + 1e-3 * found
+        curvature = (columns * (positive * (1 - positive))[:, None]).T @ columns + 1e-3 * np.eye(2)
+        move = np.linalg.solve(curvature, gradient)
+        found = found - move / max(1.0, float(np.abs(move).max()))
+    slope, shift = float(found[0]) / spread, float(found[1])
+    return {"slope": slope, "shift": shift} if slope > 0 and np.isfinite(found).all() else NOT_CALIBRATED
+
+
+NOT_CALIBRATED: dict[str, float] = {"slope": 1.0, "shift": 0.0}

@@ -1,0 +1,272 @@
+"""Logistic and linear regression between parties with different columns, under additive homomorphic encryption.
+
+Hardy, Henecka, Ivey-Law, Nock, Patrini, Smith, Thorne: Private federated learning on vertically partitioned data via
+entity resolution and additively homomorphic encryption, 2017. Each batch is three exchanges:
+
+1. every party sends its part of the rows' residuals, encrypted; the coordinator adds what it cannot read;
+2. every party multiplies the encrypted residuals with its own columns, puts a pad on the result, and sends it;
+3. the key holder opens what is under the pads; every party takes its pad off and moves its own weights.
+
+Changes to the paper: weights stay with their parties (there the key holder has them all); gradients are padded, so that
+the key holder learns nothing; sums are taken by the coordinator, so that any number of parties can take part; and the
+label holder calibrates the scores, because the cut series gives the direction of the weights but not their size.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+
+from tequio.algorithms.vertical import regression_scores as scoring
+from tequio.algorithms.vertical import regression_tasks as tasks
+from tequio.algorithms.vertical.encrypted_sums import encrypted_mask, encrypted_sum, opened
+from tequio.algorithms.vertical.linking import link
+from tequio.algorithms.vertical.quadratic import QUADRATICS, Kind
+from tequio.algorithms.vertical.roles import columns_of, require_key_holder
+from tequio.algorithms.vertical.vertical import Request, VerticalAlgorithm
+from tequio.components import build
+from tequio.errors import ConfigError
+from tequio.learners.batches import batch_rows, row_orders
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from tequio.algorithms.vertical.conversation import Conversation
+    from tequio.federation.algorithm import State
+    from tequio.federation.federation import Federation
+    from tequio.federation.payload import Payload
+    from tequio.federation.task import Task
+    from tequio.privacy.encryption.scheme import PublicKey, Scheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalRegression(VerticalAlgorithm):
+    """What the two regressions share: all but their loss."""
+
+    encryption: str | dict[str, Any] = "paillier"
+    hide_matches: bool = False
+    patience: Annotated[int, Ge(0)] = 3
+    loss_rows: Annotated[int, Ge(1)] = 1000
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """Which loss."""
+
+    def start(self, federation: Federation) -> State:
+        """Refuse what cannot work before anything is sent."""
+        require_key_holder(federation)
+        self.scheme()
+        self._fits(federation)
+        return super().start(federation)
+
+    def agree(self, talk: Conversation, state: State) -> State:
+        """Find the common rows, or an order in which nobody sees which these are."""
+        if not self.hide_matches:
+            return super().agree(talk, state)
+        rows, mask = link(talk)
+        return state.next({"rows": rows}, mask=mask)
+
+    def prepare(self, talk: Conversation, state: State) -> State:
+        """The key holder makes the keys; everyone else gets the public part."""
+        settings = self._settings("key")
+        key = talk.tell(require_key_holder(talk.federation), tasks.make_key, settings=settings)["key"]
+        self.scheme().public_key(key)
+        talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=settings)
+        return state.next(key=key, losses=[])
+
+    def step(self, talk: Conversation, state: State) -> State:
+        """All batches of the round, then the loss, if stopping depends on it."""
+        told: Request = {}
+        for number, positions in enumerate(self._batches(talk.federation, state)):
+            told = self._batch(talk, state, self._asked(talk, state, "train", positions, number), told)
+        ended = talk.ask(talk.roles.holders, tasks.residual, each=told, settings=self._settings("end"))
+        digests = {talk.federation.name(reply.party): reply.payload["weights"] for reply in ended}
+        model = {**state.model, "weights": digests}
+        if not self.patience:
+            return state.next(model)
+        return state.next(model, losses=[*state.memory["losses"], self._loss(talk, state)])
+
+    def finished(self, state: State) -> str:
+        """Whether the loss under encryption has not gone down for so many rounds."""
+        losses = state.memory.get("losses", [])
+        if not self.patience or len(losses) <= self.patience:
+            return ""
+        best = min(losses[:-self.patience])
+        lower = min(losses[-self.patience:]) < best
+        return "" if lower else f"the loss has not gone below {best:.6g} for {self.patience} rounds"
+
+    def scores(self, talk: Conversation, state: State, request: Request) -> None:
+        """The scores of the rows asked about, at the label holder, calibrated where that is to be done."""
+        part = self._calibration_part(state)
+        if part and not talk.tell(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
+            self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate)
+        self._scored(talk, state, request, scoring.keep_scores)
+
+    def scheme(self) -> Scheme:
+        """The encryption."""
+        table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)
+        made: Scheme = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
+        return made
+
+    def _asked(self, talk: Conversation, state: State, part: str, positions: NDArray[np.int64],
+               step: object) -> Payload:
+        """Which rows are meant and, where matches are hidden, which of them count."""
+        asked: Payload = {"part": part, "positions": positions, "step": step}
+        if part != "train" or "mask" not in state.memory:
+            return asked
+        flags = state.memory["mask"][positions]
+        return {**asked, "mask": encrypted_mask(talk, self.scheme(), self._key(state), flags, step)}
+
+    def _batch(self, talk: Conversation, state: State, asked: Payload, told: Request) -> Request:
+        """One batch: residuals, hidden gradients, and what the key holder opens, for each party to go on with."""
+        federation, holders = talk.federation, talk.roles.holders
+        total = self._residuals(talk, state, {party: {**asked, **told.get(party, {})} for party in holders},
+                                QUADRATICS[self.kind].curve)
+        known = {name: value for name, value in asked.items() if name != "mask"}
+        replies = talk.ask(holders, tasks.gradient, {**known, "residual": total}, settings=self._settings("gradient"))
+        hidden = {federation.name(reply.party): reply.payload["gradient"] for reply in replies}
+        found = opened(talk, hidden, self._settings("open"))
+        rows = len(asked["positions"])
+        return {federation.index(name): {"opened": numbers, "rows": rows} for name, numbers in found.items()}
+
+    def _residuals(self, talk: Conversation, state: State, each: Request, curve: float) -> Payload:
+        """The residuals of some rows: the sum of all parties' parts, encrypted."""
+        settings = {**self._settings(f"residual {curve}"), "curve": curve}
+        return encrypted_sum(talk, self._key(state), tasks.residual, "residual", each, settings)
+
+    def _loss(self, talk: Conversation, state: State) -> float:
+        """The loss on the validation rows, or without any on training rows, as the label holder tells it."""
+        part = "validation" if state.model["rows"]["validation"] else "train"
+        positions = np.arange(min(state.model["rows"][part], self.loss_rows))
+        asked, holder = self._asked(talk, state, part, positions, "loss"), talk.roles.label_holder
+        total = self._residuals(talk, state, {party: dict(asked) for party in talk.roles.holders},
+                                QUADRATICS[self.kind].curve / 2)
+        parts: Request = {party: {**asked, "residual": total} for party in talk.roles.holders}
+        loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts, self._settings("loss"))
+        told = talk.tell(holder, scoring.hide_loss, {**asked, "loss": loss}, settings=self._settings("hide loss"))
+        found = opened(talk, told["hidden"], self._settings("open"))
+        mean = float(talk.tell(holder, scoring.loss, {**asked, "opened": found},
+                               settings=self._settings("loss"))["loss"])
+        talk.federation.record("loss", {"round": talk.federation.round, "part": part, "loss": mean})
+        return mean
+
+    def _scored(self, talk: Conversation, state: State, request: Request, then: Task) -> None:
+        """Add up the scores of some rows under encryption and let the label holder go on with them."""
+        holder, purpose = talk.roles.label_holder, f"scores {then.name}"
+        settings = {**self._settings(purpose), "parties": len(talk.roles.holders)}
+        total = encrypted_sum(talk, self._key(state), scoring.part_of_scores, "scores", request, settings)
+        told = talk.tell(holder, scoring.hide_scores, {"scores": total}, settings=self._settings(f"hide {purpose}"))
+        found = opened(talk, {"scores": told["hidden"]}, self._settings("open"))
+        talk.tell(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._settings("keep"))
+
+    def _calibration_part(self, state: State) -> str:
+        """The part of the rows whose scores are calibrated; empty for none."""
+        return ""
+
+    def _key(self, state: State) -> PublicKey:
+        return self.scheme().public_key(state.memory["key"])
+
+    def _settings(self, purpose: str) -> dict[str, Any]:
+        return {"scheme": self.scheme(), "kind": self.kind, "local": self.parts.local, "purpose": purpose}
+
+    def _batches(self, federation: Federation, state: State) -> Iterable[NDArray[np.int64]]:
+        """The batches of the round; one that has no more rows than a party has columns joins the one before it."""
+        rows, local, least = state.model["rows"]["train"], self.parts.local, _widest(federation) + 1
+        size = batch_rows(rows, local)
+        for order in row_orders(rows, local, federation.rng("batches")):
+            cuts = [start for start in range(size, len(order), size) if len(order) - start >= least]
+            yield from np.split(order, cuts)
+
+    def _fits(self, federation: Federation) -> None:
+        local, widest = self.parts.local, _widest(federation)
+        if local.clip_norm:
+            raise ConfigError("no party knows the length of the whole gradient, so it cannot be clipped",
+                              remedy="leave out local.clip_norm")
+        if 0 < local.batch <= widest:
+            raise ConfigError(f"from the gradient of {local.batch} rows a party with {widest} columns could work out "
+                              "each row's residual, and so its label", remedy=f"set local.batch above {widest}")
+        if self.hide_matches and self.alignment == "agreed":
+            raise ConfigError("where the rows are agreed on there are no matches to hide",
+                              remedy="set algorithm.alignment = 'psi' or leave out algorithm.hide_matches")
+
+
+def _widest(federation: Federation) -> int:
+    """The most columns, as numbers, that a party has."""
+    features = federation.schema.features
+    widths = [1 if feature.domain is None else len(feature.domain) for feature in features]
+    return max((sum(widths[column] for column in columns_of(federation, int(party)))
+                for party in federation.everyone()), default=0)
+
+
+@register("algorithm", "vertical-logistic", paper="Hardy et al., 2017")
+@dataclass(frozen=True, kw_only=True)
+class VerticalLogistic(VerticalRegression):
+    """Logistic regression on columns of several parties, under encryption: the loss is cut after its square.
+
+    Needs a key holder (`data.partition.key_holder = true`). Learning rate and its decay, batch, L2 (`weight_decay`) and
+    optimizer are those of [local]; a round is `local.epochs` passes. Weights stay with their parties.
+
+    Parameters:
+        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        encryption: paillier, ckks or plain: its name, or a table with its name and parameters
+        hide_matches: tell no party which of its training rows are common: others are masked out under encryption
+        patience: stop when the loss has not gone down for so many rounds (0: never, and no loss is worked out)
+        loss_rows: at most so many rows (validation rows, where there are any) go into that loss
+        calibrate: let the label holder turn scores into log-odds by a regression on training scores (where matches are
+            hidden, on validation scores)
+    """
+
+    calibrate: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """The cut series of the logistic loss."""
+        return "logistic"
+
+    def _calibration_part(self, state: State) -> str:
+        """Training rows; where nobody knows which of these count, validation rows."""
+        part = "validation" if self.hide_matches else "train"
+        return part if self.calibrate and state.model["rows"][part] else ""
+
+    def _fits(self, federation: Federation) -> None:
+        target = federation.schema.target
+        if target.kind != "classes" or len(target.names) != 2:
+            raise ConfigError("the algorithm 'vertical-logistic' is for two classes",
+                              remedy="use 'split-nn' for more, or 'vertical-linear' for numbers")
+        super()._fits(federation)
+
+
+@register("algorithm", "vertical-linear", paper="Hardy et al., 2017")
+@dataclass(frozen=True, kw_only=True)
+class VerticalLinear(VerticalRegression):
+    """Linear regression on columns of several parties, under encryption.
+
+    Needs a key holder (`data.partition.key_holder = true`). Learning rate and its decay, batch, L2 (`weight_decay`) and
+    optimizer are those of [local]; a round is `local.epochs` passes. Weights stay with their parties.
+
+    Parameters:
+        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        encryption: paillier, ckks or plain: its name, or a table with its name and parameters
+        hide_matches: tell no party which of its training rows are common: others are masked out under encryption
+        patience: stop when the loss has not gone down for so many rounds (0: never, and no loss is worked out)
+        loss_rows: at most so many rows (validation rows, where there are any) go into that loss
+    """
+
+    @property
+    def kind(self) -> Kind:
+        """Least squares."""
+        return "linear"
+
+    def _fits(self, federation: Federation) -> None:
+        if federation.schema.target.kind != "number":
+            raise ConfigError("the algorithm 'vertical-linear' is for a numeric target",
+                              remedy="use 'vertical-logistic' for two classes")
+        super()._fits(federation)

@@ -1,0 +1,167 @@
+"""Sums of encrypted numbers by bin, with as few multiplications as there can be.
+
+All values of a row are packed into one ciphertext. Two columns of 32 bins each are added up together: each row goes to
+one of 32 x 32 cells, and the cells, of which there are fewer than rows, go to the bins of either column. That nearly
+halves the work where there are many more rows than cells; columns with few bins share a table of cells by the dozen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tequio.errors import EncryptionError
+from tequio.privacy.encryption.by_factors import encrypt_by_factors
+from tequio.privacy.encryption.packing import pack
+from tequio.privacy.encryption.randomness import source
+from tequio.privacy.encryption.scheme import Encrypted
+from tequio.privacy.encryption.wire import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.algorithms.vertical.trees.columns import OwnColumns
+    from tequio.algorithms.vertical.trees.sums import Form
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+    from tequio.privacy.encryption.exact import ExactKey
+    from tequio.privacy.encryption.opening import ExactSecret
+    from tequio.privacy.encryption.paillier import PaillierGroup
+    from tequio.privacy.encryption.paillier_keys import Factors
+    from tequio.privacy.encryption.randomness import Source
+
+
+@dataclass(frozen=True, eq=False)
+class EncryptedHiding:
+    """The label holder's side: it alone has the secret key."""
+
+    secret: ExactSecret
+    draw: Source
+    channels: int
+    form: Form
+
+    @classmethod
+    def of(cls, party: Party, scheme: Any, channels: int, form: Form) -> EncryptedHiding:
+        """With the key in the party's private state."""
+        return cls(scheme.secret_key(party.state["key"]), source(scheme.randomness, party.rng("encrypt")), channels,
+                   form)
+
+    def hide(self, values: NDArray[np.int64]) -> Payload:
+        """One ciphertext a row, and the public key that it is of."""
+        public, slot = self.secret.public, self.form.slot
+        bits = slot - 2 - len(values).bit_length()
+        if float(np.abs(values).max(initial=0)) > 2.0 ** bits:
+            raise EncryptionError(f"values overflow the fixed-point range of {bits} bits", remedy="lower the learning "
+                                  "rate, or standardise a target of numbers")
+        factors, group = cast("Factors", self.secret.secret), cast("PaillierGroup", public.group)
+        content = encrypt_by_factors(factors, [pack(row, slot) for row in values.tolist()], group.power_bits, self.draw)
+        rows = Encrypted(content, len(content), self.form.fraction, bits, self.channels, slot)
+        return {"key": public.to_payload(), "rows": public.send(rows, self.draw)}
+
+    def open(self, payload: Mapping[str, Any], offers: int, whose: str) -> NDArray[np.int64]:
+        """(offers, values) sums; what was tampered with, is of another key or has overflowed is refused."""
+        if not offers:
+            return np.zeros((0, self.channels), np.int64)
+        given = self.secret.public.receive(payload.get("sums", {}), whose)
+        if (given.count, given.columns, given.slot, given.fraction) != (offers, self.channels, self.form.slot,
+                                                                        self.form.fraction):
+            raise refused(whose, f"they are not {offers} sums of {self.channels} values")
+        opened = [self.secret.secret.open(row) for row in given.content]
+        try:
+            numbers = self.secret.public.numbers(replace(given, bits=self.form.slot - 2), opened)
+        except EncryptionError as cause:
+            raise EncryptionError(f"the sums of {whose} cannot be used: {cause.message}", remedy=cause.remedy) from None
+        return np.array(numbers, dtype=np.int64).reshape(offers, self.channels)
+
+
+@dataclass(frozen=True, eq=False)
+class EncryptedAdding:
+    """The side of a party without the secret key."""
+
+    public: ExactKey
+    rows: Encrypted
+    draw: Source
+
+    @classmethod
+    def of(cls, hidden: Mapping[str, Any], party: Party, scheme: Any) -> EncryptedAdding:
+        """With what the label holder sent, once it is known to be sound."""
+        public = scheme.public_key(hidden["key"])
+        rows = public.receive(hidden["rows"], "the label holder")
+        return cls(public, rows, source(scheme.randomness, party.rng("offers under encryption")))
+
+    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> list[Any]:
+        """Ciphertexts of what the rows left of each place add up to."""
+        bins, modulus = columns.bins, cast("PaillierGroup", self.public.group).key.squared
+        below: list[Any] = [None] * (bins.total if bins.cuts else 0)
+        looked_at = np.unique(bins.column[places]) if len(places) else np.zeros(0, np.int64)
+        content = [self.rows.content[row] for row in rows.tolist()]
+        for group in column_groups([int(bins.sizes[column]) for column in looked_at], len(rows)):
+            chosen = looked_at[group]
+            sums = _sums_by_column(content, columns.codes[chosen][:, rows], bins.sizes[chosen], modulus)
+            for column, found in zip(chosen.tolist(), sums, strict=True):
+                below[bins.starts[column]:bins.starts[column] + len(found)] = _running(found, modulus)
+        zero = self.public.group.zero()
+        return [zero if below[place] is None else below[place] for place in places.tolist()]
+
+    def send(self, offers: Sequence[list[Any]]) -> Payload:
+        """All offers, as many in a ciphertext as fit, with fresh randomness."""
+        content = tuple(value for node in offers for value in node)
+        if not content:
+            return {}
+        sums = replace(self.rows, content=content, count=len(content), bits=self.rows.slot - 2, fresh=False)
+        return {"sums": self.public.send(self.public.pack(sums), self.draw)}
+
+
+def column_groups(sizes: Sequence[int], rows: int) -> list[list[int]]:
+    """Which columns, of these numbers of bins, to add up together: as long as that takes fewer multiplications each."""
+    groups: list[list[int]] = []
+    cells, best = 1, 0.0
+    for column in np.argsort(sizes, kind="stable").tolist():
+        together = min(cells * sizes[column], rows)
+        count = len(groups[-1]) + 1 if groups else 1
+        cost = (rows + count * together) / count
+        if groups and cost < best:
+            groups[-1].append(column)
+            cells, best = cells * sizes[column], cost
+        else:
+            groups.append([column])
+            cells, best = sizes[column], float(rows)
+    return groups
+
+
+def _sums_by_column(content: list[Any], codes: NDArray[Any], sizes: NDArray[np.int64], modulus: Any) -> list[list[Any]]:
+    """For each column, the product of the ciphertexts in each bin; None in an empty one."""
+    if len(codes) == 1:
+        return [_products(content, codes[0].tolist(), int(sizes[0]), modulus)]
+    cell = np.zeros(codes.shape[1], dtype=np.int64)
+    for column, size in zip(codes, sizes, strict=True):
+        cell = cell * size + column
+    numbers, place = np.unique(cell, return_inverse=True)
+    joint = _products(content, place.tolist(), len(numbers), modulus)
+    bins = []
+    for size in sizes[::-1].tolist():
+        bins.append(_products(joint, (numbers % size).tolist(), size, modulus))
+        numbers = numbers // size
+    return bins[::-1]
+
+
+def _products(content: Sequence[Any], places: list[int], count: int, modulus: Any) -> list[Any]:
+    found: list[Any] = [None] * count
+    for value, place in zip(content, places, strict=True):
+        held = found[place]
+        found[place] = value if held is None else held * value % modulus
+    return found
+
+
+def _running(values: list[Any], modulus: Any) -> list[Any]:
+    """Products of all values up to each place."""
+    found, held = [], None
+    for value in values:
+        if value is not None:
+            held = value if held is None else held * value % modulus
+        found.append(held)
+    return found

@@ -1,0 +1,243 @@
+"""Comparing methods: which test fits, what it says, how large the differences are, and what to be careful about."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.cautions import cautions_on
+from tequio.experiments.finding import contenders, find_runs
+from tequio.experiments.pairing import values_of
+from tequio.experiments.recording import as_json
+from tequio.experiments.statistics import (
+    Friedman,
+    Ranking,
+    friedman,
+    holm,
+    nemenyi_p,
+    rank_methods,
+    row_ranks,
+    wilcoxon_p,
+)
+from tequio.experiments.statistics_bayes import Belief, bayesian_signed_rank
+from tequio.experiments.statistics_pairs import Estimate, cohen_d, estimate, rank_biserial, wins_ties_losses
+from tequio.experiments.studies.description import fits
+from tequio.experiments.values import Values, common_rope, means_of_problems, read_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Over = Literal["auto", "seeds", "problems"]
+Test = Literal["none", "wilcoxon", "nemenyi", "wilcoxon-holm"]
+
+ENOUGH_PROBLEMS = 6
+"""With fewer rows Wilcoxon's exact test cannot fall below 0.05."""
+
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method: its values, its mean rank (1 is best), and in how many rows it is the best (ties count for all)."""
+
+    method: str
+    values: Estimate
+    median: float
+    rank: float
+    best: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods. `difference` is first minus second, turned so that more is better.
+
+    `wilcoxon` is the p-value by itself, `holm` adjusted for all pairs that are shown, `nemenyi` that of the mean ranks.
+    """
+
+    first: str
+    second: str
+    difference: Estimate
+    effect: float
+    cohen_d: float
+    wins: int
+    ties: int
+    losses: int
+    wilcoxon: float
+    holm: float
+    nemenyi: float
+    belief: Belief
+    differ: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything a comparison says. `test` decided, `why` says why that one, and `verdict` what it found."""
+
+    metric: str
+    higher_is_better: bool
+    rows: int
+    problems: int
+    over: str
+    alpha: float
+    rope: float
+    standings: tuple[Standing, ...]
+    pairs: tuple[Pair, ...]
+    ranking: Ranking | None
+    friedman: Friedman | None
+    test: Test
+    why: str
+    verdict: str
+    cautions: tuple[str, ...]
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The largest sets of methods, best first, that Nemenyi's test cannot tell apart; all where none differ."""
+        if self.ranking is None:
+            return []
+        return self.ranking.groups() if self._some_differ else [self.ranking.methods]
+
+    @property
+    def _some_differ(self) -> bool:
+        return self.friedman.f_p <= self.alpha if self.friedman is not None else any(one.differ for one in self.pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: what `tequio compare --json` prints."""
+        plain: dict[str, Any] = as_json(asdict(self))
+        return plain
+
+    def _repr_html_(self) -> str:
+        return str(import_module("tequio.views.comparison_html").comparison_html(self))
+
+
+def compare(*places: str | Path, metric: str = "", by: Sequence[str] = (), only: Sequence[str] = (), against: str = "",
+            over: Over = "auto", alpha: float = 0.05, rope: float | None = None, baselines: bool = False,
+            lower_is_better: bool | None = None) -> Comparison:
+    """Compare runs (folders, folders of runs, patterns), or the columns of one CSV file.
+
+    `metric` is the one that all runs have first, if none is named; `by` the keys that make the methods; `only` patterns
+    of the methods to compare; `against` one method that all others are compared with; `over` whether a seed or a
+    problem's mean is a row.
+    """
+    values = gather_values(places, metric=metric, by=by, baselines=baselines, lower_is_better=lower_is_better)
+    return compare_values(chosen_methods(values, only), against=against, over=over, alpha=alpha, rope=rope)
+
+
+def gather_values(places: Sequence[str | Path], *, metric: str = "", by: Sequence[str] = (), baselines: bool = False,
+                  lower_is_better: bool | None = None) -> Values:
+    """The values of methods on blocks, from runs or from a CSV file."""
+    if len(places) == 1 and str(places[0]).lower().endswith(".csv"):
+        return read_values(Path(places[0]), metric=metric, higher_is_better=not lower_is_better)
+    runs, problems = contenders(find_runs(places, baselines=baselines))
+    if not runs:
+        raise ConfigError("none of these runs came to its end", remedy=problems[0])
+    values = values_of(runs, metric, by=by, left_out=problems)
+    return values if lower_is_better is None else replace(values, higher_is_better=not lower_is_better)
+
+
+def chosen_methods(values: Values, patterns: Sequence[str]) -> Values:
+    """The methods whose names fit one of some patterns; all where there is none."""
+    places = [place for place, method in enumerate(values.methods)
+              if not patterns or any(fits(method, pattern) for pattern in patterns)]
+    if len(places) < 2:
+        raise ConfigError(f"{len(places)} of the methods fits {', '.join(map(repr, patterns))}, and two are needed",
+                          remedy=f"the methods are: {'; '.join(values.methods)}")
+    return replace(values, methods=tuple(values.methods[place] for place in places), matrix=values.matrix[:, places])
+
+
+def compare_values(given: Values, *, against: str = "", over: Over = "auto", alpha: float = 0.05,
+                   rope: float | None = None) -> Comparison:
+    """Compare the columns of a matrix."""
+    if against and against not in given.methods:
+        raise ConfigError(f"there is no method '{against}'", remedy=nearest(against, given.methods))
+    chosen = _rows_to_take(given, over)
+    values = means_of_problems(given) if chosen == "problems" else given
+    count, rows = len(values.methods), len(values.matrix)
+    ranking = rank_methods(values.matrix, values.methods, higher_is_better=values.higher_is_better, alpha=alpha) \
+        if rows > 1 else None
+    omnibus = friedman(values.matrix, higher_is_better=values.higher_is_better) if rows > 1 and count > 2 else None
+    test, why = choose_test(count, rows, against)
+    width = common_rope(values) if rope is None else rope
+    pairs = _pairs(values, against, alpha, width, test, omnibus, ranking)
+    return Comparison(values.metric, values.higher_is_better, rows, len(set(values.problems)), chosen, alpha, width,
+                      _standings(values, ranking), pairs, ranking, omnibus, test, why,
+                      _verdict(test, omnibus, pairs, alpha), cautions_on(given, values, chosen))
+
+
+def choose_test(methods: int, rows: int, against: str = "") -> tuple[Test, str]:
+    """Which test decides, and why in a sentence (Demšar, JMLR 2006)."""
+    if rows < 2:
+        return "none", "A single row has no spread, so no test can say anything."
+    if methods == 2:
+        return "wilcoxon", (f"Two methods on the same {rows} rows: Wilcoxon's signed-rank test, which pairs them and "
+                            "needs no normal distribution.")
+    first = (f"{methods} methods on the same {rows} rows: Friedman's test first (as Iman and Davenport improved it), "
+             "because it ranks within rows and does not add up values of unlike problems; ")
+    if against:
+        return "wilcoxon-holm", first + (f"then Wilcoxon's test with Holm's correction against '{against}' alone, "
+                                         "because fewer questions leave more power.")
+    return "nemenyi", first + "then Nemenyi's test of all pairs, because no method was singled out beforehand."
+
+
+def _rows_to_take(values: Values, over: Over) -> str:
+    if over != "auto":
+        return over
+    enough = len(set(values.problems)) >= ENOUGH_PROBLEMS
+    return "problems" if values.repeated and enough else "seeds"
+
+
+def _standings(values: Values, ranking: Ranking | None) -> tuple[Standing, ...]:
+    matrix = values.matrix
+    top = matrix.max(axis=1) if values.higher_is_better else matrix.min(axis=1)
+    ranks = ranking.ranks if ranking else tuple(row_ranks(-_turned(values))[0])
+    found = [Standing(method, estimate(matrix[:, place]), float(np.median(matrix[:, place])), float(ranks[place]),
+                      int((matrix[:, place] == top).sum())) for place, method in enumerate(values.methods)]
+    return tuple(sorted(found, key=lambda standing: standing.rank))
+
+
+def _pairs(values: Values, against: str, alpha: float, rope: float, test: Test, omnibus: Friedman | None,
+           ranking: Ranking | None) -> tuple[Pair, ...]:
+    if ranking is None:
+        return ()
+    order = sorted(range(len(values.methods)), key=lambda place: ranking.ranks[place])
+    wanted = [(first, second) for first, second in combinations(order, 2)
+              if not against or against in (values.methods[first], values.methods[second])]
+    turned = _turned(values)
+    alone = [wilcoxon_p(turned[:, first], turned[:, second]) for first, second in wanted]
+    adjusted = holm(alone)
+    return tuple(_pair(values, turned, couple, alone[place], adjusted[place], ranking, rope,
+                       (test, alpha, omnibus)) for place, couple in enumerate(wanted))
+
+
+def _pair(values: Values, turned: Any, couple: tuple[int, int], alone: float, adjusted: float, ranking: Ranking,
+          rope: float, decision: tuple[Test, float, Friedman | None]) -> Pair:
+    first, second = couple
+    differences = turned[:, first] - turned[:, second]
+    by_rank = nemenyi_p(ranking.ranks[first] - ranking.ranks[second], len(values.methods), len(turned))
+    test, alpha, omnibus = decision
+    p = {"wilcoxon": alone, "wilcoxon-holm": adjusted, "nemenyi": by_rank}.get(test, 1.0)
+    some_differ = omnibus is None or omnibus.f_p <= alpha
+    return Pair(values.methods[first], values.methods[second], estimate(differences), rank_biserial(differences),
+                cohen_d(turned[:, first], turned[:, second]), *wins_ties_losses(differences), alone, adjusted, by_rank,
+                bayesian_signed_rank(differences, rope, np.random.default_rng(_SEED)), some_differ and p <= alpha)
+
+
+def _turned(values: Values) -> Any:
+    """The matrix with more being better."""
+    return values.matrix if values.higher_is_better else -values.matrix
+
+
+def _verdict(test: Test, omnibus: Friedman | None, pairs: tuple[Pair, ...], alpha: float) -> str:
+    if test == "none":
+        return "Nothing can be tested: run more seeds or more problems."
+    if omnibus is not None and omnibus.f_p > alpha:
+        return f"No difference shown: Friedman's p is {omnibus.f_p:.3g}, which is more than {alpha:g}."
+    found = [f"{pair.first} is ahead of {pair.second}" for pair in pairs if pair.differ]
+    told = "; ".join(found[:6]) + (f"; and {len(found) - 6} more pairs" if len(found) > 6 else "")
+    before = "" if omnibus is None else f"The methods differ (Friedman's p is {omnibus.f_p:.3g}). "
+    return before + (f"{told}." if found else "No pair can be told apart.")

@@ -1,0 +1,191 @@
+"""Hyper-parameter search: the best values of some keys, chosen by validation rows and by no others.
+
+Every trial is a run a seed in a folder of its own. A search that is stopped goes on with the same command: the trials
+are proposed again in the same order, and those that are finished are read instead of run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from tequio.errors import ConfigError, MissingExtra
+from tequio.experiments.api import gather, shown_while, source_of
+from tequio.experiments.config import complete, resolved_toml, with_key
+from tequio.experiments.pairing import value_of
+from tequio.experiments.recording import as_json, ignore
+from tequio.experiments.search_space import ALLOWED, Range, Search, check_rows, read_search
+from tequio.experiments.store import safe_name, write_whole
+from tequio.experiments.studies.answers import higher_is_better
+from tequio.experiments.sweep import SweepCell, cell_of, finish_cells, short_value
+from tequio.experiments.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tequio.data.dataset import Dataset
+    from tequio.experiments.api import ConfigLike
+    from tequio.experiments.config import Given
+    from tequio.experiments.recording import Listener
+    from tequio.experiments.results import Result
+
+BEST, TRIALS = "best.toml", "trials.csv"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination: its settings, its runs, and the metric of each (none where a run went astray)."""
+
+    number: int
+    settings: dict[str, Any]
+    results: list[Result]
+    values: list[float]
+
+    @property
+    def value(self) -> float | None:
+        """The mean over seeds; none where a seed has no value."""
+        return fmean(self.values) if len(self.values) == len(self.results) else None
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """All trials, the best first in `table`, and the config of the best one."""
+
+    folder: Path
+    metric: str
+    best: Trial
+    trials: list[Trial]
+    table: Table
+
+    @property
+    def best_config(self) -> Path:
+        """The config with the best values set: run it, sweep over its seeds, report its test rows."""
+        return self.folder / BEST
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `tequio search --json` prints."""
+        plain = {"search": str(self.folder), "metric": self.metric, "best": self.best.settings,
+                 "value": self.best.value, "seeds": len(self.best.results), "config": str(self.best_config),
+                 "table": self.table.rows}
+        return as_json(plain)  # type: ignore[no-any-return]
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+def search(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False,
+           **keys: Any) -> SearchResult:
+    """Look for the best values of the keys in `search={"space": {"local.learning_rate": [0.01, 0.1]}}`."""
+    given, dataset = gather(config, keys)
+    with shown_while(progress, listen) as heard:
+        return run_search(given, source=source_of(config), dataset=dataset, listen=heard)
+
+
+def run_search(given: Given, *, source: str = "config", dataset: Dataset | None = None,
+               listen: Listener = ignore) -> SearchResult:
+    """Run every trial that is not finished yet, choose, and write the best config and the table of trials."""
+    how = read_search(given.get("search") or {}, source)
+    base = {key: value for key, value in given.items() if key not in ("search", "sweep", "baselines")}
+    plain = complete(base, source=source)
+    check_rows(plain, source)
+    folder = Path(plain.output.folder) / f"{safe_name(plain.name)}-search"
+    work = _Work(base, how, how.seeds or [plain.seed], source, folder, dataset, listen)
+    trials = list(_grid(work) if how.method == "grid" else _proposed(work, plain.seed))
+    sign = -1 if higher_is_better(work.metric) else 1
+    good = sorted((trial for trial in trials if trial.value is not None), key=lambda trial: sign * (trial.value or 0.0))
+    if not good:
+        raise ConfigError(f"{source}: no trial has a value of '{work.metric}'",
+                          remedy="the runs may have diverged; look at one of them, and search among smaller steps")
+    return _written(work, good[0], trials, good)
+
+
+class _Work:
+    """A search under way."""
+
+    def __init__(self, base: Given, how: Search, seeds: list[int], source: str, folder: Path, dataset: Dataset | None,
+                 listen: Listener) -> None:
+        self.base, self.how, self.seeds, self.source = base, how, seeds, source
+        self.folder, self.dataset, self.listen, self.metric = folder, dataset, listen, how.metric
+
+    def cells(self, settings: dict[str, Any]) -> list[SweepCell]:
+        return [cell_of(self.base, settings, seed, self.source) for seed in self.seeds]
+
+    def finish(self, cells: list[SweepCell]) -> list[Result]:
+        results = finish_cells(cells, self.folder, dataset=self.dataset, listen=self.listen)
+        self.metric = self.metric or _main_metric(results[0])
+        return results
+
+    def trial(self, number: int, settings: dict[str, Any], results: list[Result]) -> Trial:
+        return Trial(number, settings, results, [value for result in results
+                                                 if (value := _value(result, self.metric)) is not None])
+
+
+def _grid(work: _Work) -> Iterator[Trial]:
+    """All combinations; their configs are checked before the first run, and their runs share the workers."""
+    combinations = work.how.combinations()
+    cells = [cell for settings in combinations for cell in work.cells(settings)]
+    results, step = work.finish(cells), len(work.seeds)
+    for number, settings in enumerate(combinations):
+        yield work.trial(number, settings, results[number * step:(number + 1) * step])
+
+
+def _proposed(work: _Work, seed: int) -> Iterator[Trial]:
+    """Trials that Optuna proposes. Its proposals follow from the seed and the values so far, hence they come again."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtra("optuna", "search", "search.method = 'tpe'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    first = min(10, max(2, work.how.trials // 3))
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=first))
+    for number in range(work.how.trials):
+        asked = study.ask()
+        settings = {key: _suggested(asked, key, values) for key, values in work.how.space.items()}
+        trial = work.trial(number, settings, work.finish(work.cells(settings)))
+        if trial.value is None:
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(asked, -trial.value if higher_is_better(work.metric) else trial.value)
+        yield trial
+
+
+def _suggested(asked: Any, key: str, values: list[Any] | Range) -> Any:
+    if isinstance(values, list):
+        return values[asked.suggest_categorical(key, list(range(len(values))))]
+    suggest = asked.suggest_int if values.whole else asked.suggest_float
+    return suggest(key, values.low, values.high, log=values.log)
+
+
+def _value(result: Result, metric: str) -> float | None:
+    """A run that diverged has no value, or none that is a number."""
+    try:
+        value = value_of(result, metric)
+    except ConfigError:
+        if metric in result.summary["metrics"]:
+            return None
+        raise
+    return value if isfinite(value) else None
+
+
+def _main_metric(result: Result) -> str:
+    names = [str(name) for name in result.summary["metrics"] if name.startswith(ALLOWED)]
+    if not names:
+        raise ConfigError("the runs report nothing on validation rows", remedy="set search.metric, or evaluation.at")
+    return next((name for name in names if not name.endswith("loss")), names[0])
+
+
+def _written(work: _Work, best: Trial, trials: list[Trial], good: list[Trial]) -> SearchResult:
+    table = Table()
+    for trial in [*good, *(trial for trial in trials if trial.value is None)]:
+        spread = stdev(trial.values) if len(trial.values) > 1 else None
+        table.add({"trial": trial.number + 1, **{key: short_value(value) for key, value in trial.settings.items()},
+                   "seeds": len(trial.results), work.metric: trial.value, f"{work.metric} sd": spread})
+    chosen = work.base
+    for key, value in best.settings.items():
+        chosen = with_key(chosen, key, value)
+    write_whole(work.folder / TRIALS, table.to_csv().encode())
+    write_whole(work.folder / BEST, resolved_toml(complete(chosen, source=work.source)).encode())
+    return SearchResult(work.folder, work.metric, best, trials, table)

@@ -1,0 +1,58 @@
+"""The Bayesian signed-rank test: how probable it is that one method is better than another, rather than a p-value.
+
+Benavoli, Corani, Demšar, Zaffalon: Time for a change: a tutorial for comparing multiple classifiers through Bayesian
+analysis, JMLR 2017; the prior is a Dirichlet process with one pseudo-observation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+PRIOR_STRENGTH = 0.5
+SAMPLES = 20_000
+_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Probabilities that the first method is better, that both are practically alike, and that the second is better."""
+
+    first: float
+    alike: float
+    second: float
+
+
+def bayesian_signed_rank(differences: ArrayLike, rope: float, rng: np.random.Generator, *, samples: int = SAMPLES,
+                         prior: float = PRIOR_STRENGTH) -> Belief:
+    """What differences (first minus second, a row each; more is better) say about the two methods.
+
+    Differences of at most `rope` are of no practical importance. The weights of the observed differences, and of one
+    of zero for the prior, are drawn from a Dirichlet distribution; each draw gives the chances that the mean of two
+    differences lies left of, inside, or right of the region of no importance. The belief in a region is the share
+    of draws in which it has the largest of the three chances.
+    """
+    observed = np.concatenate([[0.0], np.asarray(differences, dtype=np.float64)])
+    sums = observed[:, None] + observed[None, :]
+    worse, better = (sums < -2 * rope).astype(np.float64), (sums > 2 * rope).astype(np.float64)
+    strengths = np.ones(len(observed))
+    strengths[0] = prior
+    shares = np.zeros(3)
+    for start in range(0, samples, _AT_ONCE):
+        weights = rng.dirichlet(strengths, min(_AT_ONCE, samples - start))
+        second = ((weights @ worse) * weights).sum(axis=1)
+        first = ((weights @ better) * weights).sum(axis=1)
+        shares += _largest(first, second) if rope == 0 else np.bincount(
+            np.argmax(np.stack([first, 1 - first - second, second]), axis=0), minlength=3)
+    return Belief(*(float(share) for share in shares / samples))
+
+
+def _largest(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Without a region of no importance there are two sides; a draw that favours neither counts half for each."""
+    even = (first == second).sum() / 2
+    return np.array([(first > second).sum() + even, 0.0, (first < second).sum() + even])

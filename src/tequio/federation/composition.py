@@ -1,0 +1,96 @@
+"""Which stages go together, and in which order: compress before masking, clip before noise.
+
+Read from the traits that stages declare, so that a new stage is composed or refused without anybody listing pairs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tequio.components import name_of
+from tequio.errors import ConfigError
+from tequio.federation.stages import Form, Trait
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tequio.federation.stages import Stage
+
+_IN_WORDS: dict[Form, str] = {
+    "model": "numbers in the shapes of the model", "common": "fewer numbers, in places that all parties share",
+    "own": "numbers whose places or factors are each party's own, which do not add up", "code": "codes for numbers",
+    "bytes": "packed bytes", "hidden": "hidden numbers, which only a sum reveals"}
+
+
+def check_stages(stages: Sequence[Stage]) -> None:
+    """Refuse stages that do not go together in this order, with the reason."""
+    reason = why_not(stages)
+    if reason:
+        raise ConfigError(f"these stages do not go together in this order: {', '.join(map(_name, stages))}; {reason}",
+                          remedy="change the order of [[stages]] or leave one out (docs: Compress updates)")
+
+
+def why_not(stages: Sequence[Stage]) -> str:
+    """Why stages cannot be composed in this order; empty if they can."""
+    names = [_name(stage) for stage in stages]
+    for place, (stage, name) in enumerate(zip(stages, names, strict=True)):
+        if not isinstance(getattr(stage, "trait", None), Trait):
+            if len(stages) > 1:
+                return f"'{name}' does not declare by a `trait` what it does to an update, so it is used alone"
+            continue
+        if name in names[:place]:
+            return f"'{name}' is there twice"
+    if len(stages) < 2:
+        return ""
+    return _wrong_order(stages) or _wrong_form(stages)
+
+
+def _wrong_form(stages: Sequence[Stage]) -> str:
+    """Each stage must be able to work on what the one before it leaves."""
+    form: Form = "model"
+    for place, stage in enumerate(stages):
+        trait = trait_of(stage)
+        if form not in trait.takes:
+            return (f"'{_name(stage)}' works on {' or '.join(_IN_WORDS[taken] for taken in trait.takes)}, and "
+                    f"'{_name(stages[place - 1])}' before it leaves {_IN_WORDS[form]}")
+        form = trait.gives or form
+    return ""
+
+
+def _wrong_order(stages: Sequence[Stage]) -> str:
+    for place, stage in enumerate(stages):
+        for later in stages[place + 1:]:
+            reason = _conflict(trait_of(stage), trait_of(later), _name(stage), _name(later))
+            if reason:
+                return reason
+    return ""
+
+
+def _conflict(first: Trait, later: Trait, name: str, later_name: str) -> str:
+    """Why one stage may not come before another, forms aside."""
+    if later.first:
+        return f"'{later_name}' works on what the task made, so it comes before '{name}'"
+    if first.noise and later.noise:
+        return f"'{name}' and '{later_name}' both add noise for privacy, and one account is kept"
+    if first.noise and later.bounds:
+        return f"'{later_name}' would bound the noise of '{name}' with the update: clip before noise"
+    if first.bounds and first.noise != "party" and later.stretches:
+        return f"'{later_name}' may send more than the bound that '{name}' promises"
+    if "coordinator" in (first.noise, later.noise) and (first.proves or later.proves):
+        noisy, proving = (name, later_name) if first.noise else (later_name, name)
+        return f"'{proving}' could not tell the noise that '{noisy}' adds at the coordinator from tampering"
+    if first.proves and (later.gives or later.bounds or later.noise or later.stretches):
+        return f"'{name}' commits to what crosses, so it comes after '{later_name}', which changes that"
+    if later.hides and not first.adds_up:
+        return f"the coordinator half of '{name}' looks at each update, and '{later_name}' shows it their sum only"
+    return ""
+
+
+def trait_of(stage: Stage) -> Trait:
+    """What the stage declares."""
+    trait: Trait = stage.trait  # type: ignore[attr-defined]
+    return trait
+
+
+def _name(stage: Stage) -> str:
+    return name_of(type(stage))

@@ -1,0 +1,1 @@
+"""Sums of updates that nobody can read one by one."""

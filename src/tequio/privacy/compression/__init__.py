@@ -1,0 +1,1 @@
+"""Stages that make updates smaller on their way to the coordinator."""

@@ -1,0 +1,105 @@
+"""Two thin factors instead of a matrix.
+
+Vogels, Karimireddy, Jaggi: PowerSGD: practical low-rank gradient compression for distributed optimization, NeurIPS
+2019. The paper sums factors between workers; here each party sends both of its own, after one step of subspace
+iteration from its last right factor, so that one message is enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+
+from tequio.errors import PayloadError
+from tequio.federation.stages import Trait
+from tequio.privacy.compression.carrying import numbers_of, received, sent
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+
+_LEFT, _RIGHT = "left ", "right "
+
+
+@register("stage", "low-rank", paper="Vogels et al., 2019")
+@dataclass(frozen=True)
+class LowRank:
+    """Send two thin factors of each matrix of an update; vectors, and matrices that would not shrink, go whole.
+
+    Parameters:
+        rank: columns of the factors
+        error_feedback: keep what the factors miss at the party and add it to its next update
+        iterations: steps of subspace iteration a round, each from the factor of the last
+    """
+
+    rank: Annotated[int, Ge(1)] = 4
+    error_feedback: bool = True
+    iterations: Annotated[int, Ge(1)] = 1
+
+    @property
+    def trait(self) -> Trait:
+        """Products of sums of factors are not sums of products."""
+        return Trait(takes=("model",), gives="own", stretches=self.error_feedback, adds_up=False)
+
+    def send(self, party: Party, payload: Payload) -> Payload:
+        """Factors of the matrices, and the other arrays."""
+        return sent(payload, lambda name, update: self._encode(party, name, update), "low-rank")
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """Matrices again."""
+        return received(replies, self._decode, "low-rank")
+
+    def _encode(self, party: Party, name: str, update: Payload) -> Payload:
+        content: Payload = {}
+        shapes: dict[str, Any] = {}
+        for key, values in update.items():
+            if self._shrinks(values.shape):
+                shapes[key] = [values.dtype.newbyteorder("<").str, list(values.shape)]
+                content[_LEFT + key], content[_RIGHT + key] = self._factors(party, f"{name}/{key}", values)
+            else:
+                content[key] = values
+        return {**content, "shapes": shapes, "names": list(update)}
+
+    def _factors(self, party: Party, key: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        matrix = values.reshape(len(values), -1).astype(np.float32)
+        missed, started = f"low-rank residual {key}", f"low-rank factor {key}"
+        if self.error_feedback and missed in party.state and party.state[missed].shape == matrix.shape:
+            matrix = matrix + party.state[missed]
+        right = party.state.get(started)
+        if right is None or right.shape != (matrix.shape[1], self.rank):
+            right = party.rng(f"low-rank {key}").standard_normal((matrix.shape[1], self.rank)).astype(np.float32)
+        for _ in range(self.iterations):
+            left, _ = np.linalg.qr(matrix @ right)
+            right = matrix.T @ left
+        # A factor of noughts would stay one for ever: the next round begins anew.
+        party.state = {**party.state, **({started: right} if right.any() else {})}
+        if self.error_feedback:
+            party.state[missed] = matrix - left @ right.T
+        return np.ascontiguousarray(left), np.ascontiguousarray(right)
+
+    def _decode(self, content: Payload) -> Payload:
+        return {key: self._product(key, content) if key in content["shapes"] else content[key]
+                for key in content["names"]}
+
+    def _product(self, key: str, content: Payload) -> NDArray[Any]:
+        kind, shape = content["shapes"][key]
+        left, right = content[_LEFT + key], content[_RIGHT + key]
+        numbers_of([[key, kind, shape]])
+        if left.shape != (shape[0], self.rank) or right.shape != (prod(shape[1:]), self.rank):
+            raise PayloadError(f"the factors of '{key}' do not give the shape {shape}")
+        matrix: NDArray[Any] = (left @ right.T).reshape(shape).astype(np.dtype(kind))
+        return matrix
+
+    def _shrinks(self, shape: tuple[int, ...]) -> bool:
+        if len(shape) < 2:
+            return False
+        rows, columns = shape[0], prod(shape[1:])
+        return self.rank <= min(rows, columns) and self.rank * (rows + columns) < rows * columns

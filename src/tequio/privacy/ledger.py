@@ -1,0 +1,173 @@
+"""The ledger of a run: what was released, under which noise, from whom, and what epsilon that comes to.
+
+It is one object at the coordinator. The mechanism, a stage, tells it of every release; nothing is counted by plan.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from tequio.privacy.accounting import Accountant, Sampling, Spent, epsilon_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+    from tequio.learners.learner import Arrays
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was agreed: a budget (0: none), the delta it is meant at, and who counts."""
+
+    epsilon: float = 0.0
+    delta: float = 1e-5
+    accountant: Accountant = "pld"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the ledger has to know of a run: how parties are drawn, what they send, and how they weigh.
+
+    `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
+    `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
+    `everybody` are those it can be asked of. `releases` is how often a round asks a party for sums over its rows.
+    """
+
+    parties: int
+    cohort: float
+    sampling: Sampling = "none"
+    rounds: int = 1
+    arrays: tuple[str, ...] = ("update",)
+    by_rows: bool = False
+    turns: int = 0
+    descent: Callable[[int], tuple[float, int]] | None = None
+    everybody: tuple[int, ...] = ()
+    releases: int = 1
+
+    @property
+    def rate(self) -> float:
+        """Share of the parties that a round draws."""
+        return min(self.cohort / self.parties, 1.0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release: its round, its noise, how many parties were chosen for it, and who answered if that matters."""
+
+    round: int
+    noise: float
+    chosen: int
+    answered: tuple[int, ...] = ()
+
+
+class Mechanism(Protocol):
+    """A stage that clips and noises, and can say what that costs.
+
+    `unit` is whom it protects (party, row or label), `protects` is what it bounds (updates, training or sums over rows)
+    and `place` where the noise is added. `by_party` says that the
+    cost differs from party to party, so that the ledger keeps who answered. `noise` is nothing until it is calibrated.
+    """
+
+    unit: ClassVar[str]
+    place: ClassVar[Literal["coordinator", "party"]]
+    protects: ClassVar[str]
+    by_party: ClassVar[bool]
+
+    @property
+    def noise(self) -> float | None:
+        """In units that the mechanism explains."""
+        ...
+
+    def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
+        """What the entries cost those they cost most; the largest epsilon counts."""
+        ...
+
+    def planned(self, noise: float, context: Context) -> list[Entry]:
+        """The entries of a whole run at worst."""
+        ...
+
+    def objections(self, context: Context) -> list[str]:
+        """Why its guarantee would not hold in such a run."""
+        ...
+
+    def words(self, context: Context) -> str:
+        """What is done to updates, and between which neighbours that hides the difference."""
+        ...
+
+
+@dataclass
+class Ledger:
+    """What a run has spent so far, and all that follows from it.
+
+    `voids` are reasons for which there is no guarantee at all; `caveats` are what it does not cover. `template` has the
+    shapes of what a round releases, so that a round that nobody answered releases noise like any other.
+    """
+
+    terms: Terms
+    mechanism: Mechanism
+    context: Context
+    voids: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+    entries: list[Entry] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
+    template: Arrays = field(default_factory=dict, repr=False)
+
+    def charge(self, replies: Replies, round: int, noise: float) -> int:
+        """Note a release; gives its number, which keeps the noise of two releases in one round apart."""
+        chosen = len(replies) + len(replies.failures) + len(replies.dropped) + len(replies.late)
+        answered = tuple(reply.party for reply in replies) if self.mechanism.by_party else ()
+        self.entries.append(Entry(round, noise, chosen, answered))
+        return len(self.entries) - 1
+
+    def epsilon(self) -> float:
+        """What was spent so far; infinite where there is no guarantee."""
+        return self._cost(self.entries, self.terms.accountant)
+
+    def affords_more(self) -> bool:
+        """Whether another round like the last one stays within the budget. The cheaper accountant is asked first."""
+        if not self.terms.epsilon or self.voids:
+            return True
+        further = [*self.entries, *[self._another()] * self.context.releases]
+        return (self._cost(further, "rdp") <= self.terms.epsilon
+                or self._cost(further, self.terms.accountant) <= self.terms.epsilon)
+
+    def secret(self) -> int:
+        """A seed that nobody knows, drawn once a run and kept in its checkpoint only."""
+        return int(self.memory.setdefault("secret", secrets.token_hex(16)), 16)
+
+    def to_plain(self) -> Payload:
+        """For a checkpoint."""
+        return {"memory": dict(self.memory),
+                "entries": [[entry.round, entry.noise, entry.chosen, list(entry.answered)] for entry in self.entries]}
+
+    def restore(self, kept: Payload) -> None:
+        """Back from a checkpoint: what was spent stays spent."""
+        self.memory = dict(kept["memory"])
+        self.entries = [Entry(round, noise, chosen, tuple(answered))
+                        for round, noise, chosen, answered in kept["entries"]]
+
+    def _cost(self, entries: Sequence[Entry], accountant: Accountant) -> float:
+        if self.voids:
+            return inf
+        found = (epsilon_of(spent, self.terms.delta, accountant)
+                 for spent in self.mechanism.spent(entries, self.context))
+        return max(found, default=0.0)
+
+    def _another(self) -> Entry:
+        """The next round, at worst: everybody who ever answered does so again, in a cohort as expected. Where parties
+        take turns it is those whose turn comes again, or somebody new."""
+        round, turns = self.entries[-1].round + 1 if self.entries else 1, self.context.turns
+        again = {party for entry in self.entries if not turns or entry.round == round - turns
+                 for party in entry.answered}
+        return Entry(round, float(self.mechanism.noise or 0.0), round_up(self.context.cohort),
+                     tuple(sorted(again)) or self.context.everybody or (-1,))
+
+
+def round_up(cohort: float) -> int:
+    """The parties of a round, as a whole number that is not too small."""
+    return int(-(-cohort // 1))

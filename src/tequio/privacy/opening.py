@@ -1,0 +1,135 @@
+"""Opening the ledger of a run: find its mechanism, look for what would void it, calibrate, and wire it in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, cast
+
+from tequio.errors import ConfigError
+from tequio.federation.algorithm import Crossing
+from tequio.federation.selection import FixedParties
+from tequio.federation.selectors.in_turn import InTurn
+from tequio.learners.batches import steps_of_epochs
+from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.privacy.accounting import Sampling, Spent, noise_for
+from tequio.privacy.ledger import Context, Ledger, Mechanism, Terms, round_up
+from tequio.privacy.objections import objections
+from tequio.privacy.rows import SilentTraining
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tequio.federation.algorithm import Algorithm
+    from tequio.federation.federation import Federation
+    from tequio.federation.stages import Stage
+
+
+def mechanism_of(stages: Sequence[Stage]) -> Mechanism | None:
+    """The one stage that makes a run private; nothing where there is none."""
+    found = [cast("Mechanism", stage) for stage in stages if hasattr(stage, "planned")]
+    if len(found) > 1:
+        raise ConfigError("two stages add noise for privacy, and what they promise does not add up to one promise",
+                          remedy="keep one of them")
+    return found[0] if found else None
+
+
+def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, rounds: int, *,
+                voids: Sequence[str] = (), caveats: Sequence[str] = (),
+                allow_void: bool = False) -> tuple[Algorithm, Ledger | None]:
+    """The algorithm with its mechanism ready for work, and the ledger that it writes to; none without a mechanism.
+
+    `voids` and `caveats` are what the caller knows of the run besides.
+    """
+    algorithm = _with_silence(algorithm)
+    mechanism = mechanism_of(algorithm.parts.stages)
+    if mechanism is None:
+        if terms.epsilon:
+            raise ConfigError(f"privacy.epsilon = {terms.epsilon:g} is a budget, and nothing in this run is private",
+                              remedy='add a stage that adds noise, such as: [[stages]] name = "central-dp"')
+        return algorithm, None
+    context = context_of(algorithm, federation, rounds, mechanism)
+    found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
+    if found and not allow_void:
+        raise ConfigError(f"this run would not be private: {found[0]}",
+                          remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
+    caveats = (*caveats, *_too_large(terms, context))
+    noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
+    ledger = Ledger(terms, mechanism, context, found, caveats)
+    crossing = algorithm.crossing(federation.schema)
+    bounds = {"moves": dict(crossing.moves)} if mechanism.protects == "sums" and crossing else {}
+    ready: Any = replace(cast("Any", mechanism), noise=noise, expected=context.cohort, arrays=context.arrays,
+                         ledger=ledger, **bounds)
+    ledger.mechanism = ready
+    stages = tuple(ready if hasattr(stage, "planned") else stage for stage in algorithm.parts.stages)
+    local = algorithm.parts.local
+    local = replace(local, noise=noise) if isinstance(local, PrivateTraining) else local
+    return replace(algorithm, parts=replace(algorithm.parts, stages=stages, local=local)), ledger
+
+
+def _with_silence(algorithm: Algorithm) -> Algorithm:
+    """Where local training is private, the stage that keeps its ledger."""
+    local = algorithm.parts.local
+    if not isinstance(local, PrivateTraining):
+        return algorithm
+    stages = (SilentTraining(noise=local.noise), *algorithm.parts.stages)
+    return replace(algorithm, parts=replace(algorithm.parts, stages=stages))
+
+
+def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechanism: Mechanism) -> Context:
+    """How parties are drawn and what they send. Who can be reached on a virtual clock is not left to chance alone, so
+    that there nothing is hidden by drawing."""
+    selector, parties = algorithm.parts.selector, len(federation.eligible())
+    sampling: Sampling = getattr(selector, "sampling", "none") if federation.clock is None else "none"
+    cohort, crossing = _cohort(selector, parties), algorithm.crossing(federation.schema) or Crossing()
+    return Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
+                   -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
+                   *_descent(algorithm, federation, mechanism), crossing.releases)
+
+
+def _descent(algorithm: Algorithm, federation: Federation,
+             mechanism: Mechanism) -> tuple[Callable[[int], tuple[float, int]] | None, tuple[int, ...]]:
+    """What the rows of a party go through in a round: by their number, and by its own settings."""
+    if mechanism.protects != "training":
+        return None, ()
+    crossing, population = algorithm.crossing(federation.schema), federation.population
+    common = crossing.local if crossing and crossing.local else algorithm.parts.local
+
+    @cache
+    def descent(party: int) -> tuple[float, int]:
+        local = replace(common, **population.overrides.get(party, {}).get("local", {}))
+        rows = len(population.view(party).train)
+        return batch_chance(rows, local), sum(steps_of_epochs(rows, local))
+
+    return descent, tuple(int(party) for party in federation.eligible())
+
+
+def _cohort(selector: Any, parties: int) -> float:
+    """How many parties a round expects."""
+    if isinstance(selector, FixedParties):
+        return float(len(selector.parties))
+    count, fraction = getattr(selector, "count", 0), getattr(selector, "fraction", 1.0)
+    if getattr(selector, "sampling", "") == "poisson":
+        return float(fraction * parties)
+    return float(count or max(1, round(fraction * parties)))
+
+
+def _calibrated(mechanism: Mechanism, terms: Terms, context: Context) -> float:
+    """Just enough noise for the budget to last for all rounds."""
+    if not terms.epsilon:
+        raise ConfigError("nothing says how much noise the run's privacy stage adds",
+                          remedy="set the stage's noise, or a budget: privacy.epsilon")
+    bills = len(mechanism.spent(mechanism.planned(1.0, context), context))
+    return max(noise_for(terms.epsilon, terms.delta, partial(_bill, mechanism, context, place), terms.accountant)
+               for place in range(bills))
+
+
+def _bill(mechanism: Mechanism, context: Context, place: int, noise: float) -> Spent:
+    return mechanism.spent(mechanism.planned(noise, context), context)[place]
+
+
+def _too_large(terms: Terms, context: Context) -> list[str]:
+    """A delta of one party in all would allow to publish that party's data."""
+    if terms.delta * context.parties < 1:
+        return []
+    return [f"delta = {terms.delta:g} is not below one in {context.parties} parties, and so promises little"]

@@ -1,0 +1,1 @@
+"""Private set intersection: which ids parties have in common, and nothing about the others."""

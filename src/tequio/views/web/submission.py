@@ -1,0 +1,169 @@
+"""What someone typed into the form, as a config, or with every mistake at the field where it was made."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tequio import registry
+from tequio.attacks.hostility import Schedule
+from tequio.components import parameter_model
+from tequio.errors import ConfigError
+from tequio.experiments.config import complete, copied, with_key
+from tequio.experiments.tables import Config
+from tequio.experiments.toml import write_toml
+from tequio.federation.federation import Rules
+from tequio.views.datasets import NOT_HERE, facts_of, where_is
+from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, sections, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tequio.views.web.fields import Section
+
+    Given = dict[str, Any]
+
+WHOLE = ""
+"""The place of mistakes that belong to no single field."""
+
+
+@dataclass
+class Submission:
+    """The form as it was typed, its sections, and what came of it: mistakes by field, or a config."""
+
+    values: dict[str, str]
+    sections: list[Section]
+    errors: dict[str, str] = field(default_factory=dict)
+    config: Config | None = None
+
+
+def read_submission(typed: Mapping[str, str], plugins: Iterable[str] = (), folder: str = "runs") -> Submission:
+    """Check a form completely, before anything is started."""
+    values = {key: text.strip() for key, text in typed.items() if text.strip()}
+    names = {table: typed[f"{table}.name"] for table in tables() if table and f"{table}.name" in typed}
+    found = Submission(values, sections(names))
+    given = _gathered(found)
+    given = _with_further(given, found)
+    _check_keys(given, found)
+    _check_data(given, found)
+    if not found.errors:
+        try:
+            given = with_key({**given, "plugins": list(plugins)}, "output.folder", folder)
+            found.config = complete(given, source="form")
+        except ConfigError as cause:
+            found.errors[WHOLE] = str(cause).removeprefix("form: ")
+    return found
+
+
+def typed_in(form: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The fields of a form by key; a key that was ticked several times is a list."""
+    found: dict[str, list[str]] = {}
+    for key, text in form:
+        found.setdefault(key, []).append(text)
+    return {key: texts[0] if len(texts) == 1 else as_typed(texts) for key, texts in found.items()}
+
+
+def typed_from(given: Mapping[str, Any]) -> dict[str, str]:
+    """A config as it would be typed: what equals a default stays empty, what has no field goes to the last one."""
+    names = {table: str(_at(given, table).get("name", "")) for table in tables() if table}
+    shown = sections(names)
+    values: dict[str, str] = {section.name_key: section.chosen for section in shown if section.kind}
+    for section in shown:
+        for one in section.fields:
+            text = as_typed(_at(given, one.key.rpartition(".")[0]).get(one.key.rpartition(".")[2]))
+            if text and text != one.default:
+                values[one.key] = text
+    rest = {key: given[key] for key in ("stages", "overrides") if given.get(key)}
+    return values | ({FURTHER: write_toml(rest).strip()} if rest else {})
+
+
+def _gathered(found: Submission) -> Given:
+    given: Given = {}
+    for section in found.sections:
+        if section.kind and section.chosen:
+            given = with_key(given, section.name_key, section.chosen)
+        for one in section.fields:
+            if one.key in found.values:
+                given = with_key(given, one.key, one.parse(found.values[one.key]))
+            elif one.required:
+                found.errors[one.key] = "needed"
+    return given
+
+
+def _with_further(given: Given, found: Submission) -> Given:
+    try:
+        further = tomllib.loads(found.values.get(FURTHER, ""))
+    except tomllib.TOMLDecodeError as cause:
+        found.errors[FURTHER] = f"not valid TOML: {cause}"
+        return given
+    refused = [key for key in NOT_OFFERED if key.partition(".")[0] in further]
+    if refused:
+        key = refused[0].partition(".")[0]
+        found.errors[FURTHER] = f"'{key}' cannot be set here; use a config file and 'tequio run'"
+        return given
+    return _merged(given, further)
+
+
+def _merged(given: Given, further: Mapping[str, Any]) -> Given:
+    merged = copied(given)
+    for key, value in further.items():
+        inner = merged.get(key)
+        merged[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _check_keys(given: Given, found: Submission) -> None:
+    """Every mistake that types and bounds tell, each at its own key."""
+    for section in found.sections:
+        table = _at(given, section.table)
+        if section.kind and section.chosen:
+            own = {one.key.rpartition(".")[2] for one in section.fields}
+            component = registry.find(section.kind, section.chosen).component
+            _note(found, section.table, parameter_model(component), _known(component, table, own))
+        if section.table == "attack" and section.chosen:
+            _note(found, section.table, parameter_model(Schedule), _known(Schedule, table, set(table)))
+        if section.table == "rules":
+            _note(found, section.table, parameter_model(Rules), table)
+    _note(found, "", Config, given)
+
+
+def _known(component: Any, table: Mapping[str, Any], own: set[str]) -> Given:
+    names = parameter_model(component).model_fields
+    return {key: value for key, value in table.items() if key in names and key in own}
+
+
+def _note(found: Submission, table: str, model: Any, values: Any) -> None:
+    try:
+        model.model_validate(values)
+    except ValidationError as cause:
+        for error in cause.errors():
+            key = ".".join([*filter(None, [table]), *(str(part) for part in error["loc"] if isinstance(part, str))])
+            message = error["msg"][:1].lower() + error["msg"][1:]
+            place = _nearest_field(key, found)
+            found.errors.setdefault(place, message if place else f"{key}: {message}")
+
+
+def _nearest_field(key: str, found: Submission) -> str:
+    """The field of a key, or of the key that it is a part of; that for further keys where there is none."""
+    known = {one.key for section in found.sections for one in section.fields}
+    while key and key not in known:
+        key = key.rpartition(".")[0]
+    return key or (FURTHER if FURTHER in found.values else WHOLE)
+
+
+def _check_data(given: Given, found: Submission) -> None:
+    """The dashboard asks nobody outside: data that is not on this machine has to be fetched first."""
+    name = str(_at(given, "data").get("name", ""))
+    where = where_is(facts_of(registry.find("dataset", name))) if name in registry.names("dataset") else ""
+    if where in NOT_HERE:
+        found.errors["data.name"] = f"these files are not on this machine ({where}); type: tequio data fetch {name}"
+
+
+def _at(given: Mapping[str, Any], table: str) -> Mapping[str, Any]:
+    place: Any = given
+    for part in filter(None, table.split(".")):
+        place = place.get(part, {}) if isinstance(place, dict) else {}
+    return place if isinstance(place, dict) else {}

@@ -1,0 +1,77 @@
+"""A federation whose parties hold updates, and an engine that loses or tampers with messages on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privacy.ways import population
+from tequio.engines.inline import InlineEngine
+from tequio.federation.federation import Federation, Rules
+from tequio.privacy.aggregation.fixed_point import Ring
+from tequio.privacy.aggregation.holding import HELD
+
+if TYPE_CHECKING:
+    from tequio.federation.exchange import Order, Outcome, Reply
+    from tequio.federation.stages import Summed
+
+Change = Callable[[Any], Any]
+
+
+class Hostile(InlineEngine):
+    """Loses parties at a phase, changes orders before they arrive and replies after they left; notes all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: dict[str, set[int]] = {}
+        self.on_order: Callable[[Order], Order] = lambda order: order
+        self.on_reply: Callable[[str, Reply], Reply] = lambda task, reply: reply
+        self.seen: list[tuple[str, Reply]] = []
+
+    def submit(self, order: Order) -> None:
+        phase = order.task.rpartition(".")[2]
+        stay = [place for place, party in enumerate(order.parties) if party not in self.lost.get(phase, ())]
+        each = None if order.each is None else tuple(order.each[place] for place in stay)
+        order = replace(order, parties=tuple(order.parties[place] for place in stay), each=each)
+        super().submit(self.on_order(order))
+
+    def collect(self) -> Outcome:
+        task = self._waiting[0].task
+        outcome = super().collect()
+        replies = tuple(self.on_reply(task, reply) for reply in outcome.replies)
+        self.seen += [(task, reply) for reply in replies]
+        return replace(outcome, replies=replies)
+
+
+def federation(vectors: list[np.ndarray], *, rules: Rules | None = None, name: str = "update") -> Federation:
+    engine = Hostile()
+    parties = population(len(vectors))
+    engine.open(parties)
+    engine.restore({index: {HELD: {"round": 1, "vectors": {name: vector}}} for index, vector in enumerate(vectors)})
+    made = Federation(parties, engine, rules=rules or Rules(on_failure="continue"))
+    made.round = 1
+    return made
+
+
+def vectors(parties: int, size: int = 50, seed: int = 0) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal(size).astype(np.float32) for _ in range(parties)]
+
+
+def total(federation: Federation, stage: Any, weights: Any = None, size: int = 50) -> Summed:
+    parties = federation.everyone()
+    weights = np.ones(len(parties)) if weights is None else np.asarray(weights, dtype=float)
+    return stage.total(federation, parties, "update", weights, size)
+
+
+def in_plain(given: list[np.ndarray], weights: Any, stage: Any, left: Any = None) -> np.ndarray:
+    """The same fixed-point sum, in the open."""
+    left = range(len(given)) if left is None else left
+    ring = Ring.of(stage.bits, stage.largest, len(given))
+    shares = np.asarray(weights, dtype=float) / np.sum(weights)
+    encoded = [ring.encoded(given[index], float(shares[index])) for index in left]
+    whole = ring.signed(np.sum(encoded, axis=0, dtype=ring.kind))
+    return whole / (ring.scale * shares[list(left)].sum())

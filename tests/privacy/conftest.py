@@ -1,0 +1,39 @@
+"""Parties whose updates are known beforehand, and a federation that asks them for these."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tequio.data.dataset import Dataset
+from tequio.data.partition import Partition
+from tequio.data.schema import Schema, Target
+from tequio.data.splits import Split
+from tequio.engines.inline import InlineEngine
+from tequio.federation.federation import Federation
+from tequio.federation.population import Population
+from tequio.federation.task import task
+
+
+@task("privacy tests: tell")
+def tell(party, payload, settings):
+    """Send a vector of ones, as long as asked, times the party's only number."""
+    value = float(party.data.train.target[0])
+    update = {"w": np.full(settings["size"], value, dtype=np.float32)}
+    more = {"control": {"w": np.full(settings["size"], value)}} if settings.get("control") else {}
+    return {"update": update, "rows": int(settings.get("rows", 1)), "steps": 1, "loss": value, **more}
+
+
+def tellers(values, seed=0):
+    """One party a value, each with one row."""
+    count = len(values)
+    rows = Dataset.of(Schema.of_numbers(["x"], Target("number")), np.zeros((count, 1)), np.array(values, float))
+    people = Population(rows, Partition(np.arange(count), np.arange(count + 1)), Split(0.0, 0.0), seed)
+    engine = InlineEngine()
+    engine.open(people)
+    return Federation(people, engine, seed=seed)
+
+
+@pytest.fixture(name="tellers")
+def tellers_fixture():
+    return tellers
