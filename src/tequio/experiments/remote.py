@@ -104,7 +104,7 @@ def _roster(config: Config, service: Service, place: Path) -> dict[str, Hello]:
     """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
     path = place / _ROSTER
     asked = build("dataset", REAL_PARTIES, config.data.parameters)
-    names = path.read_text(encoding="utf-8").split() if path.exists() else asked.parties
+    names = path.read_text(encoding="utf-8").splitlines() if path.exists() else asked.parties
     wait = build_named("engine", config.engine).wait
     if names:
         there = service.hub.wait(lambda here: here.keys() >= set(names), wait)
