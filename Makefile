@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: setup demo test network-test check data-test bench docs clean
+.PHONY: setup demo test network-test browser-test check data-test bench docs clean
 
 setup: $(READY)
 
@@ -20,11 +20,15 @@ demo: $(READY)
 	$(BIN)/tequio run examples/quickstart.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not data and not slow and not network" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not data and not slow and not network and not browser" -n $(WORKERS)
 
 # Real processes that talk over loopback; one after another, because they need the cores themselves.
 network-test: $(READY)
 	$(BIN)/python -m pytest -m "network and not slow"
+
+# The dashboard in Chromium; TEQUIO_AXE names axe.min.js of axe-core, which looks for what shuts people out.
+browser-test: $(READY)
+	$(BIN)/python -m pytest -m browser
 
 # Needs the datasets: TEQUIO_DATA names their folder.
 data-test: $(READY)

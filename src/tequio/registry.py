@@ -38,6 +38,7 @@ KINDS = {
     "attack": "what a hostile party does",
     "router": "which of a party's models answers a row",
     "encryption": "computing with numbers that nobody but the key holder can read",
+    "attestor": "says which code runs at the coordinator",
     "filter": "which parties' trees are good enough to be fused",
 }
 

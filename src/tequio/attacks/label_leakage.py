@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def norm_scores(gradients: NDArray[Any]) -> NDArray[np.float64]:
     """Rows of the rarer class, which the model is surer to miss, get longer gradients."""
-    return np.linalg.norm(gradients.astype(np.float64), axis=1)
+    lengths: NDArray[np.float64] = np.linalg.norm(gradients.astype(np.float64), axis=1)
+    return lengths
 
 
 def direction_scores(gradients: NDArray[Any], clue: NDArray[Any]) -> NDArray[np.float64]:

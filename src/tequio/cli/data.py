@@ -96,6 +96,26 @@ def partition(
     return _show_partition(dataset, dealt, skew, title, out)
 
 
+@app.command()
+def schema(
+    file: Annotated[Path, typer.Argument(help="A table of your own (CSV or Parquet).")],
+    target: Annotated[list[str] | None, typer.Option(help="The column to predict (several: multi-label).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the schema to this file.")] = None,
+    missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
+) -> None:
+    """Write down what a table's columns and target mean, for others to follow. It holds names and no rows."""
+    from tequio.components import build
+    from tequio.data.schema import save_schema, schema_to_json
+
+    kind = "parquet" if file.suffix == ".parquet" else "csv"
+    columns = target if target is None or len(target) > 1 else target[0]
+    found = build("dataset", kind, {"path": str(file), "target": columns, "missing": missing}).load().train.schema
+    if out is None:
+        return typer.echo(schema_to_json(found))
+    save_schema(found, out)
+    return typer.echo(f"{len(found.features)} columns, target '{found.target.name}' ({found.target.kind}): {out}")
+
+
 def _listed(entry: Entry) -> dict[str, Any]:
     from tequio.views.datasets import facts_of, where_is
 

@@ -124,18 +124,27 @@ def printing(wanted: bool) -> Iterator[Callable[[str], None]]:
     print(*documents, file=stdout, flush=True)
 
 
+def _reason(stopped: str) -> str:
+    """A stop reason in words; algorithms give theirs in words already."""
+    from tequio.views.tables import STOPPED
+
+    return STOPPED.get(stopped, stopped)
+
+
 def show_run(result: Result) -> None:
     """Print what came of a run."""
     from rich.console import Console
 
-    from tequio.views.tables import STOPPED, result_table
+    from tequio.views.tables import result_table
 
     console, summary = Console(), result.summary
     console.print()
     console.print(result_table(result))
     if len(result.labels):
         _show_labels(result, console)
-    console.print(f"stopped   after round {summary['rounds']}: {STOPPED[summary['stopped']]}", highlight=False)
+    console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)
+    if result.privacy:
+        console.print(f"privacy   {result.privacy['words']}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
     if "clock.seconds" in result.metrics.columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -43,10 +44,20 @@ def ui(
     needed = token or not is_loopback(host)
     settings = Settings(runs, host, port, secrets.token_urlsafe(24) if needed else "", tuple(host_name or ()),
                         tuple(plugin or ()))
+    door = _open(host, port)
     typer.echo(f"The dashboard of '{runs}' is at {settings.address}\nPress Ctrl-C to close it; runs go on.")
     if not is_loopback(host):
         typer.echo("Others can reach it, and what is sent is not encrypted: rather use ssh -L, or a network you trust.",
                    err=True)
-    server = uvicorn.Server(uvicorn.Config(make_app(settings), host=host, port=port, log_level="warning",
-                                           timeout_graceful_shutdown=1, server_header=False))
-    server.run()
+    server = uvicorn.Server(uvicorn.Config(make_app(settings), log_level="warning", timeout_graceful_shutdown=1,
+                                           server_header=False))
+    server.run([door])
+
+
+def _open(host: str, port: int) -> socket.socket:
+    """The socket to listen on, before anything is said about it."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as cause:
+        raise ConfigError(f"port {port} of '{host}' cannot be listened on: {cause.strerror or cause}",
+                          remedy="choose another with --port, or close what uses it") from cause

@@ -25,6 +25,12 @@ def check_composition(config: Config) -> None:
               for stage in config.stages]
     attack = [build("stage", "attack", {"attack": config.attack["name"]})] if config.attack else []
     check_stages([*attack, *stages])
+    proving = next((stage["name"] for stage, made in zip(config.stages, stages, strict=True)
+                    if getattr(made, "trait", Trait()).proves), "")
+    if proving and not _sums(config):
+        raise ConfigError(f"the stage '{proving}' proves weighted sums, and the algorithm '{config.algorithm['name']}' "
+                          f"with the aggregator '{config.aggregator['name']}' is not only made of such",
+                          remedy="use an algorithm such as 'fedavg' with the aggregator 'mean'")
     hiding = next((stage["name"] for stage, made in zip(config.stages, stages, strict=True)
                    if getattr(made, "trait", Trait()).hides), "")
     for what, why in _needs_single_updates(config) if hiding else ():
@@ -52,6 +58,12 @@ def _needs_single_updates(config: Config) -> Iterator[tuple[str, str]]:
         yield "rules.replays", "it compares each update with earlier ones"
     if config.attack and _component("attack", config.attack).conspire is not Attack.conspire:
         yield f"the attack '{config.attack['name']}'", "its parties are said to know all updates, which nobody does"
+
+
+def _sums(config: Config) -> bool:
+    """Whether an aggregate is nothing but a weighted sum of updates."""
+    return bool(getattr(_component("aggregator", config.aggregator), "linear", False)
+                and getattr(_component("algorithm", config.algorithm), "sums_only", False))
 
 
 def _component(kind: str, table: Any) -> Any:

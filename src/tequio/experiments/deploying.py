@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tequio import registry
 from tequio.engines.network.audit import AuditLog
 from tequio.engines.network.control import Control, ask
 from tequio.engines.network.engine import Network
+from tequio.engines.network.handshakes import telemetry_with_handshakes
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
 from tequio.engines.network.policy import read_policy
 from tequio.engines.network.telemetry import Telemetry, to_stderr
@@ -76,7 +78,8 @@ def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: st
 
 def serve_forever(home: Path, metrics_port: int, metrics_address: str) -> None:
     """A coordinator that stays up; runs are handed over through its control port."""
-    telemetry = to_stderr(AuditLog(home / "audit.jsonl"))
+    CoordinatorHome(home).facts  # noqa: B018 - a folder that is none is said so first
+    telemetry = telemetry_with_handshakes(AuditLog(home / "audit.jsonl"))
     _end_on_sigterm()
     with serving(home, telemetry, metrics_port, metrics_address):
         telemetry.log("listening", **CoordinatorHome(home).facts)
@@ -88,6 +91,7 @@ def serve_party(home: Path, patience: int) -> None:
     from tequio.engines.network.dialling import PartyLink
     from tequio.engines.network.site import Site
 
+    registry.load_everything()  # before the first task has to wait for it
     place = PartyHome(home)
     facts, policy = place.facts, read_policy(place.policy)
     holding = open_holding(facts["name"], facts["data"])
@@ -106,7 +110,6 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     """A coordinator's service with its control port and its metrics, while the block lasts."""
     from tequio.engines.network.prometheus import serve_metrics
 
-    CoordinatorHome(home).facts  # noqa: B018 - a folder that is none is said so first
     network = Network(str(home)) if config is None else build_named("engine", config.engine)
     service = network.service(telemetry)
     service.start()

@@ -52,8 +52,8 @@ def leakage_table(folder: Path) -> Table:
     for event in _events(folder):
         for who, role, fields in ((event["party"], event["role"], event["down"]), (COORDINATOR, COORDINATOR,
                                                                                   event["up"])):
-            for field, facts in fields.items():
-                row = seen.setdefault((who, role, event["task"], _plain(field)),
+            for field, facts in _joined(fields).items():
+                row = seen.setdefault((who, role, event["task"], field),
                                       {"kind": facts["kind"], "shape": facts["shape"], "numbers": 0, "messages": 0})
                 row["shape"] = max(row["shape"], facts["shape"])
                 row["numbers"] += facts["amount"]
@@ -68,9 +68,16 @@ def leakage_table(folder: Path) -> Table:
 _SUMS = ("times", "bytes_down", "bytes_up", "seconds", "waiting_seconds")
 
 
-def _plain(field: str) -> str:
-    """Fields of one kind for several parties, such as `gradients/1`, count as one."""
-    return field.partition("/")[0]
+def _joined(fields: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Fields inside another, such as `gradients/1` for each party, count as one, of the form of the largest of them."""
+    joined: dict[str, dict[str, Any]] = {}
+    for path, facts in fields.items():
+        name = path.partition("/")[0]
+        old = joined.get(name, {"amount": 0, "largest": -1})
+        larger = facts if facts["amount"] > old["largest"] else old
+        joined[name] = {"kind": larger["kind"], "shape": larger["shape"], "amount": old["amount"] + facts["amount"],
+                        "largest": max(facts["amount"], old["largest"])}
+    return joined
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:

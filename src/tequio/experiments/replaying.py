@@ -94,8 +94,9 @@ def label_leakage(folder: Path) -> dict[str, dict[str, float]]:
     config = load_config(folder / CONFIG)
     if config.algorithm["name"] != "split-nn":
         return {}
-    parties = range(len(make_scenario(config).population))
-    for party in parties:
+    partition = make_scenario(config).population.partition
+    holds_target = partition.holds_target or ()
+    for party in (party for party in range(len(partition)) if not holds_target[party]):
         listening = Listening(party)
         with replayed(folder, engine=listening) as run:
             if len(run.federation.schema.target.names) != 2:

@@ -16,6 +16,7 @@ from tequio.experiments.handing_over import hand_over
 from tequio.experiments.leakage import write_messages
 from tequio.experiments.measuring import Measured, measure
 from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.notarising import kept_transcript
 from tequio.experiments.participation import participation, participation_table, selection_metrics
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
 from tequio.experiments.results import Result
@@ -110,6 +111,8 @@ class Run:
 
     def to_its_end(self, checkpoint: Checkpoint | None) -> None:
         """Rounds until a stop rule says enough; then the model and the summary are written."""
+        self._federation.notary = kept_transcript(self._folder, self._scenario.algorithm,
+                                                  checkpoint.round if checkpoint else 0)
         state = self._start(checkpoint)
         pace = Pace(self._config.output.checkpoint_every)
         while not self._situation.progress.reason:
@@ -225,6 +228,9 @@ class Run:
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
         summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        if self._federation.notary is not None:
+            self._federation.notary.append("end", {"rounds": self._federation.round,
+                                                   "model_sha256": summary["model_sha256"]})
         summary["metrics"] |= final.metrics
         if self._scenario.ledger is not None:
             summary["privacy"] = statement(self._scenario.ledger)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,9 @@ class PartyTrees:
         """Draw the trees as an `.html` page to explore."""
         # Views stand above experiments; these are the doors through which an explanation shows itself.
         import_module("tequio.views.vertical_trees").save_page(self, path)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         return str(import_module("tequio.views.vertical_trees").as_text(self))

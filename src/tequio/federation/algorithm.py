@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
     from tequio.federation.contribution.game import Contribution
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
@@ -56,6 +57,9 @@ class Crossing:
     also depends on how many parties answered, `besides_training` that arrays follow from rows in another way than by
     local training, and `local` is that training where it is not the configured one. Nothing else that follows from rows
     leaves a party while it trains.
+
+    Where the arrays are no updates but sums over rows, `moves` says how far one row can move each of them (Euclidean
+    length), and `releases` how many replies a round asks of a party.
     """
 
     arrays: tuple[str, ...] = ("update",)
@@ -63,6 +67,8 @@ class Crossing:
     counts_answers: bool = False
     besides_training: bool = False
     local: LocalTraining | None = None
+    moves: Mapping[str, float] = field(default_factory=dict)
+    releases: int = 1
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Algorithm(ABC):
         """Why the algorithm itself has come to its end; empty while it goes on."""
         return ""
 
-    def crossing(self) -> Crossing | None:
+    def crossing(self, schema: Schema) -> Crossing | None:
         """What of the parties' rows crosses in a round; nothing where that cannot be said in these terms."""
         return None
 

@@ -77,7 +77,10 @@ def _conflict(first: Trait, later: Trait, name: str, later_name: str) -> str:
     if first.bounds and first.noise != "party" and later.stretches:
         return f"'{later_name}' may send more than the bound that '{name}' promises"
     if "coordinator" in (first.noise, later.noise) and (first.proves or later.proves):
-        return f"the noise of '{name if first.noise else later_name}' at the coordinator cannot be told from tampering"
+        noisy, proving = (name, later_name) if first.noise else (later_name, name)
+        return f"'{proving}' could not tell the noise that '{noisy}' adds at the coordinator from tampering"
+    if first.proves and (later.gives or later.bounds or later.noise or later.stretches):
+        return f"'{name}' commits to what crosses, so it comes after '{later_name}', which changes that"
     if later.hides and not first.adds_up:
         return f"the coordinator half of '{name}' looks at each update, and '{later_name}' shows it their sum only"
     return ""

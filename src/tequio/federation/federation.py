@@ -82,7 +82,8 @@ class Federation:
     """The parties, as far as an algorithm may see them: names, sizes, and `ask`. Never their rows.
 
     `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
-    itself, for aggregators that compare updates with its own. No party holds them.
+    itself, for aggregators that compare updates with its own. No party holds them. `notary` keeps the signed transcript
+    of a run whose sums are verified.
     """
 
     population: Population = field(repr=False)
@@ -96,6 +97,7 @@ class Federation:
     round: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     root: Dataset | None = field(default=None, repr=False)
+    notary: Any = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
     _groups: tuple[list[str], NDArray[np.int64]] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,10 +26,13 @@ Payload = dict[str, Any]
 MAGIC = b"tq1\0"
 MAXIMUM_DEPTH = 16
 _HEADER = struct.Struct("<4sI")
+_LENGTH = struct.Struct("<Q")
 _ARRAY_KEY = "\x00array"
 PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 _DTYPES = {np.dtype(name) for name in ("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
                                        "float16", "float32", "float64")}
+_TENSOR_TYPES = {"BOOL": np.dtype(bool), **{f"{letter}{8 * kind.itemsize}": kind for kind in _DTYPES
+                                            for letter in [{"u": "U", "i": "I", "f": "F"}.get(kind.kind)] if letter}}
 
 
 def check(payload: Mapping[str, Any]) -> None:
@@ -157,18 +161,48 @@ def _name(key: Any, path: str) -> str:
 
 
 def _load_tensors(data: memoryview) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
+    """The arrays of a safetensors body, each copied once; read here because the library copies the whole body first."""
     if not len(data):
         return {}
     try:
-        arrays = dict(load(bytes(data)))
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        header, body = _tensor_header(data)
+        plans = sorted(((_span(plan), key, plan) for key, plan in header.items()), key=lambda plan: plan[0])
+        arrays, end = {}, 0
+        for (start, stop), key, plan in plans:
+            if start != end:
+                raise ValueError("there are gaps between them")
+            end, arrays[key] = stop, _array(body[start:stop], plan)
+        if end != len(body):
+            raise ValueError("there is more than they need")
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
         raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
-    if any(array.dtype not in _DTYPES for array in arrays.values()):
-        raise PayloadError("a payload carries an array of a type that may not cross")
     return arrays
+
+
+def _tensor_header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
+    length = int.from_bytes(data[:_LENGTH.size], "little") if len(data) >= _LENGTH.size else len(data)
+    if length > len(data) - _LENGTH.size:
+        raise ValueError("they are cut short")
+    header = msgspec.json.decode(data[_LENGTH.size:_LENGTH.size + length], type=dict[str, Any])
+    header.pop("__metadata__", None)
+    return header, data[_LENGTH.size + length:]
+
+
+def _span(plan: dict[str, Any]) -> tuple[int, int]:
+    start, stop = plan["data_offsets"]
+    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
+        raise ValueError("one of them has no place")
+    return start, stop
+
+
+def _array(data: memoryview, plan: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """A copy, so that it can be written to and lies in memory as arrays do."""
+    kind, shape = _TENSOR_TYPES.get(plan["dtype"]), plan["shape"]
+    if kind is None:
+        raise ValueError("one of them is of a type that may not cross")
+    if any(type(side) is not int or side < 0 for side in shape) or prod(shape) * kind.itemsize != len(data):
+        raise ValueError("one of them is not as long as its shape says")
+    return np.frombuffer(data, kind).reshape(shape).copy()
 
 
 def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:

@@ -103,7 +103,7 @@ def scores_of_outputs(kind: LossKind, outputs: Matrix, target: Target) -> NDArra
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
     if kind == "softmax":
         raised = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        return raised / raised.sum(axis=1, keepdims=True)
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
     positive = _sigmoid(outputs)
     return np.concatenate([1 - positive, positive], axis=1) if target.kind == "classes" else positive
 

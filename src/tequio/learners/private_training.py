@@ -124,12 +124,14 @@ def _clipped_sums(ready: TorchModel, wrapped: Any, data: Dataset, wanted: NDArra
     data.read(rows, inputs)
     outputs = wrapped(torch.from_numpy(inputs).to(ready.device))
     outputs = outputs if outputs.ndim == 2 else outputs[:, None]
-    row_losses(ready.kind, outputs, torch.from_numpy(wanted[rows]).to(ready.device)).sum().backward()
-    each = [parameter.grad_sample.detach() for parameter in ready.parameters]
+    total: Any = row_losses(ready.kind, outputs, torch.from_numpy(wanted[rows]).to(ready.device)).sum()
+    total.backward()
+    parameters: list[Any] = list(ready.parameters)
+    each = [parameter.grad_sample.detach() for parameter in parameters]
     squares = torch.stack([gradients.flatten(1).square().sum(1) for gradients in each]).sum(0)
     shares = (bound / squares.sqrt().clamp_min(1e-12)).clamp_max(1.0)
     sums = [torch.einsum("r...,r->...", gradients, shares) for gradients in each]
-    for parameter in ready.parameters:
+    for parameter in parameters:
         parameter.grad_sample = parameter.grad = None
     return sums
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import exp
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Interval
 
@@ -69,6 +69,7 @@ class CentralDP:
 
     unit: ClassVar[str] = "party"
     place: ClassVar[Literal["coordinator", "party"]] = "coordinator"
+    protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
     trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator", adds_up=False)
 
@@ -97,7 +98,7 @@ class CentralDP:
         noise = {name: list(gaussian(template[name], sigma, rng)) for name in self.arrays}
         return replace(replies, answers=self.noised(replies, template, noise, expected))
 
-    def noised(self, replies: Replies, template: Payload, noise: dict[str, list[NDArray[np.float64]]],
+    def noised(self, replies: Replies, template: Payload, noise: dict[str, list[NDArray[Any]]],
                expected: float) -> tuple[Reply, ...]:
         """Answers whose mean is (sum of the updates) / expected + noise; one of nobody's where none came."""
         if not replies:
@@ -168,10 +169,12 @@ class CentralDP:
                 f"length is added to the sum. {neighbours(context)}")
 
 
-def gaussian(like: Arrays, sigma: float, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Noise of the shapes of some arrays, in their order."""
+def gaussian(like: Arrays, sigma: float, rng: np.random.Generator) -> Iterator[NDArray[Any]]:
+    """Noise of the shapes and float types of some arrays, in their order."""
     for values in like.values():
-        yield sigma * rng.standard_normal(values.shape)
+        noise = rng.standard_normal(values.shape)
+        noise *= sigma
+        yield noise.astype(values.dtype, copy=False) if values.dtype.kind == "f" else noise
 
 
 def central_release(entry: Entry, context: Context) -> Release:

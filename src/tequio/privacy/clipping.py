@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
 
+_STRETCH = 32_768
+"""Numbers that are made doubles at a time, so that they stay in the processor's cache."""
+
 SILENT = ("loss", "received_loss")
 """What parties otherwise report beside their updates and what no noise covers."""
 
@@ -35,9 +38,14 @@ def clipped(payload: Payload, names: tuple[str, ...], bound: float, order: int =
 
 def norm(arrays: Iterable[NDArray[Any]], order: int = 2) -> float:
     """Length of all entries as one vector, summed in double precision; of order 1 or 2."""
-    flat = (values.reshape(-1).astype(np.float64) for values in arrays)
-    return float(sum(np.abs(values).sum() for values in flat)) if order == 1 else \
-        float(sum(values @ values for values in flat)) ** 0.5
+    total, room = 0.0, np.empty(_STRETCH)
+    for values in arrays:
+        flat = values.reshape(-1)
+        for start in range(0, flat.size, _STRETCH):
+            part = room[:min(_STRETCH, flat.size - start)]
+            part[...] = flat[start:start + _STRETCH]
+            total += float(np.abs(part).sum() if order == 1 else part @ part)
+    return total if order == 1 else total**0.5
 
 
 def scaled(arrays: Arrays, factor: float) -> Arrays:
@@ -45,10 +53,18 @@ def scaled(arrays: Arrays, factor: float) -> Arrays:
     return {name: (values * factor).astype(values.dtype, copy=False) for name, values in arrays.items()}
 
 
-def with_noise(arrays: Arrays, noise: Iterator[NDArray[np.float64]], factor: float = 1.0) -> Arrays:
+def with_noise(arrays: Arrays, noise: Iterator[NDArray[Any]], factor: float = 1.0) -> Arrays:
     """Every entry times a factor, plus noise, in its own float type."""
-    return {name: (values * factor + extra).astype(values.dtype if values.dtype.kind == "f" else np.float64)
-            for (name, values), extra in zip(arrays.items(), noise, strict=True)}
+    return {name: _added(values, extra, factor) for (name, values), extra in zip(arrays.items(), noise, strict=True)}
+
+
+def _added(values: NDArray[Any], noise: NDArray[Any], factor: float) -> NDArray[Any]:
+    kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    noise = noise.astype(kind, copy=False)
+    if factor == 1:
+        return np.add(values, noise)
+    total = np.multiply(values, kind.type(factor))
+    return np.add(total, noise, out=total)
 
 
 def _refuse_others(payload: Payload, names: tuple[str, ...]) -> None:

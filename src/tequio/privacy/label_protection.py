@@ -38,7 +38,7 @@ def protected(gradients: NDArray[Any], positive: NDArray[np.bool_], how: Protect
         noise = _marvell(given, positive, strength, rng)
     else:
         return gradients
-    return (given + noise).astype(gradients.dtype)
+    return np.asarray(given + noise, gradients.dtype)
 
 
 def _stretch(gradients: Matrix, rng: np.random.Generator) -> Matrix:
@@ -64,7 +64,8 @@ def _marvell(gradients: Matrix, positive: NDArray[np.bool_], strength: float, rn
     along_gap, across = powers[:2][positive.astype(int)], powers[2:][positive.astype(int)]
     unit = gap / np.sqrt(distance)
     sideways = draw - np.outer(draw @ unit, unit)
-    return np.sqrt(across)[:, None] * sideways + np.outer(np.sqrt(along_gap) * along, unit)
+    noise: Matrix = np.sqrt(across)[:, None] * sideways + np.outer(np.sqrt(along_gap) * along, unit)
+    return noise
 
 
 def marvell_powers(distance: float, spread0: float, spread1: float, share1: float, width: int,

@@ -35,7 +35,7 @@ class Context:
 
     `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
     `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
-    `everybody` are those it can be asked of.
+    `everybody` are those it can be asked of. `releases` is how often a round asks a party for sums over its rows.
     """
 
     parties: int
@@ -47,6 +47,7 @@ class Context:
     turns: int = 0
     descent: Callable[[int], tuple[float, int]] | None = None
     everybody: tuple[int, ...] = ()
+    releases: int = 1
 
     @property
     def rate(self) -> float:
@@ -67,12 +68,14 @@ class Entry:
 class Mechanism(Protocol):
     """A stage that clips and noises, and can say what that costs.
 
-    `unit` is whom it protects (party, row or label), and `place` where the noise is added. `by_party` says that the
+    `unit` is whom it protects (party, row or label), `protects` is what it bounds (updates, training or sums over rows)
+    and `place` where the noise is added. `by_party` says that the
     cost differs from party to party, so that the ledger keeps who answered. `noise` is nothing until it is calibrated.
     """
 
     unit: ClassVar[str]
     place: ClassVar[Literal["coordinator", "party"]]
+    protects: ClassVar[str]
     by_party: ClassVar[bool]
 
     @property
@@ -129,7 +132,7 @@ class Ledger:
         """Whether another round like the last one stays within the budget. The cheaper accountant is asked first."""
         if not self.terms.epsilon or self.voids:
             return True
-        further = [*self.entries, self._another()]
+        further = [*self.entries, *[self._another()] * self.context.releases]
         return (self._cost(further, "rdp") <= self.terms.epsilon
                 or self._cost(further, self.terms.accountant) <= self.terms.epsilon)
 
@@ -156,11 +159,13 @@ class Ledger:
         return max(found, default=0.0)
 
     def _another(self) -> Entry:
-        """The next round, at worst: everybody who ever answered does so again, in a cohort as expected."""
-        everybody = {party for entry in self.entries for party in entry.answered} or {0}
-        round = self.entries[-1].round + 1 if self.entries else 1
+        """The next round, at worst: everybody who ever answered does so again, in a cohort as expected. Where parties
+        take turns it is those whose turn comes again, or somebody new."""
+        round, turns = self.entries[-1].round + 1 if self.entries else 1, self.context.turns
+        again = {party for entry in self.entries if not turns or entry.round == round - turns
+                 for party in entry.answered}
         return Entry(round, float(self.mechanism.noise or 0.0), round_up(self.context.cohort),
-                     tuple(sorted(everybody)) if self.mechanism.by_party else ())
+                     tuple(sorted(again)) or self.context.everybody or (-1,))
 
 
 def round_up(cohort: float) -> int:

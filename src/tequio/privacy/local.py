@@ -59,6 +59,7 @@ class LocalDP:
 
     unit: ClassVar[str] = "party"
     place: ClassVar[Literal["coordinator", "party"]] = "party"
+    protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = True
     trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="party")
 

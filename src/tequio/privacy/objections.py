@@ -11,29 +11,36 @@ from tequio.learners.torch_learner import TorchLearner
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tequio.federation.algorithm import Algorithm
+    from tequio.data.schema import Schema
+    from tequio.federation.algorithm import Algorithm, Crossing
     from tequio.federation.federation import Rules
     from tequio.privacy.ledger import Context, Mechanism
 
 
-def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rules: Rules) -> Iterator[str]:
+def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rules: Rules,
+               schema: Schema) -> Iterator[str]:
     """Every reason why the guarantee would not hold."""
-    yield from _about_algorithm(algorithm, context)
+    yield from _about_algorithm(mechanism, algorithm, context, algorithm.crossing(schema))
     yield from _about_selector(algorithm)
     if mechanism.place == "coordinator":
         yield from _about_the_sum(algorithm, rules)
     if algorithm.parts.contribution is not None:
         yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")
-    if mechanism.unit == "row":
-        yield from _about_rows(algorithm)
+    if mechanism.protects == "training":
+        yield from _about_training(algorithm, algorithm.crossing(schema))
     yield from mechanism.objections(context)
 
 
-def _about_algorithm(algorithm: Algorithm, context: Context) -> Iterator[str]:
-    name, crossing = name_of(type(algorithm)), algorithm.crossing()
+def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Context,
+                     crossing: Crossing | None) -> Iterator[str]:
+    name = name_of(type(algorithm))
     if crossing is None:
-        yield (f"with these settings the algorithm '{name}' lets more cross than means of updates, which clipping and "
-               "noise do not bound: use one such as 'fedavg', 'fedprox' or 'fedadam'")
+        yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: use one "
+               f"such as 'fedavg', 'fedprox' or 'fedadam', or see: tequio show {name}")
+    elif bool(crossing.moves) != (mechanism.protects == "sums"):
+        sends, fitting = ("sums over rows", "'dp-sums'") if crossing.moves else ("updates", "'central-dp'")
+        yield (f"the stage '{name_of(type(mechanism))}' does not protect what the algorithm '{name}' sends, which are "
+               f"{sends}: use {fitting}")
     elif crossing.counts_answers and context.sampling == "poisson":
         yield (f"the algorithm '{name}' uses how many parties answered, which under Poisson sampling tells whether one "
                "was there: use the selector 'random'")
@@ -56,8 +63,7 @@ def _about_the_sum(algorithm: Algorithm, rules: Rules) -> Iterator[str]:
                "rest add: set it to 0")
 
 
-def _about_rows(algorithm: Algorithm) -> Iterator[str]:
-    crossing = algorithm.crossing()
+def _about_training(algorithm: Algorithm, crossing: Crossing | None) -> Iterator[str]:
     if crossing is not None and crossing.besides_training:
         yield (f"the algorithm '{name_of(type(algorithm))}' also sends gradients that its private training has not "
                "noised: set algorithm.control_from = 'path'")

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tequio.errors import ConfigError
+from tequio.federation.algorithm import Crossing
 from tequio.federation.selection import FixedParties
 from tequio.federation.selectors.in_turn import InTurn
 from tequio.learners.batches import steps_of_epochs
@@ -48,15 +49,17 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
                               remedy='add a stage that adds noise, such as: [[stages]] name = "central-dp"')
         return algorithm, None
     context = context_of(algorithm, federation, rounds, mechanism)
-    found = (*objections(mechanism, algorithm, context, federation.rules), *voids)
+    found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
     if found and not allow_void:
         raise ConfigError(f"this run would not be private: {found[0]}",
                           remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
     caveats = (*caveats, *_too_large(terms, context))
     noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
     ledger = Ledger(terms, mechanism, context, found, caveats)
+    crossing = algorithm.crossing(federation.schema)
+    bounds = {"moves": dict(crossing.moves)} if mechanism.protects == "sums" and crossing else {}
     ready: Any = replace(cast("Any", mechanism), noise=noise, expected=context.cohort, arrays=context.arrays,
-                         ledger=ledger)
+                         ledger=ledger, **bounds)
     ledger.mechanism = ready
     stages = tuple(ready if hasattr(stage, "planned") else stage for stage in algorithm.parts.stages)
     local = algorithm.parts.local
@@ -69,7 +72,7 @@ def _with_silence(algorithm: Algorithm) -> Algorithm:
     local = algorithm.parts.local
     if not isinstance(local, PrivateTraining):
         return algorithm
-    stages = (*algorithm.parts.stages, SilentTraining(noise=local.noise))
+    stages = (SilentTraining(noise=local.noise), *algorithm.parts.stages)
     return replace(algorithm, parts=replace(algorithm.parts, stages=stages))
 
 
@@ -78,19 +81,18 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
     that there nothing is hidden by drawing."""
     selector, parties = algorithm.parts.selector, len(federation.eligible())
     sampling: Sampling = getattr(selector, "sampling", "none") if federation.clock is None else "none"
-    cohort, crossing = _cohort(selector, parties), algorithm.crossing()
-    return Context(parties, cohort, sampling, rounds, crossing.arrays if crossing else ("update",),
-                   crossing.by_rows if crossing else False,
+    cohort, crossing = _cohort(selector, parties), algorithm.crossing(federation.schema) or Crossing()
+    return Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
                    -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
-                   *_descent(algorithm, federation, mechanism))
+                   *_descent(algorithm, federation, mechanism), crossing.releases)
 
 
 def _descent(algorithm: Algorithm, federation: Federation,
              mechanism: Mechanism) -> tuple[Callable[[int], tuple[float, int]] | None, tuple[int, ...]]:
     """What the rows of a party go through in a round: by their number, and by its own settings."""
-    if mechanism.unit != "row":
+    if mechanism.protects != "training":
         return None, ()
-    crossing, population = algorithm.crossing(), federation.population
+    crossing, population = algorithm.crossing(federation.schema), federation.population
     common = crossing.local if crossing and crossing.local else algorithm.parts.local
 
     @cache

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Ge
 
+from tequio.federation.stages import Form, Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.clipping import SILENT
 from tequio.privacy.ledger import Context, Entry, Ledger
@@ -47,7 +48,9 @@ class SilentTraining:
 
     unit: ClassVar[str] = "row"
     place: ClassVar[Literal["coordinator", "party"]] = "party"
+    protects: ClassVar[str] = "training"
     by_party: ClassVar[bool] = True
+    trait: ClassVar[Trait] = Trait(takes=get_args(Form), noise="party")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: no losses."""

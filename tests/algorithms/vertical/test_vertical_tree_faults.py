@@ -140,6 +140,14 @@ def test_fewer_offers_than_promised_are_refused(encryption):
         meddled(boosting(encryption), dealt(people(80)), Meddler("vertical trees: offer", _other_count))
 
 
+def test_other_offers_than_at_the_parent_are_refused():
+    def fewer(payload):
+        return {"sizes": payload["sizes"] - 1, "blocks": [{"sums": payload["blocks"][0]["sums"][:-1]}]}
+
+    with pytest.raises(PartyError, match="party '1' offers 13 splits for a node, and 14 for its parent"):
+        meddled(boosting(), dealt(people(80)), Meddler("vertical trees: offer", fewer, after=1))
+
+
 def test_a_party_that_divides_the_wrong_rows_is_named():
     def shorter(payload):
         return {**payload, "ways": {**payload["ways"], "sizes": payload["ways"]["sizes"] - 1}}

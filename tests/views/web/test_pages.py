@@ -64,7 +64,8 @@ def test_parties_are_listed_with_their_last_evaluation_and_how_often_they_were_c
 def test_the_comparison_pairs_runs_by_seed(client, runs):
     names = [f"{method}-{seed}" for method in ("fedavg", "fedavgm") for seed in range(3)]
     text = client.get("/compare", params={"run": names}).text
-    assert "Wilcoxon" in text
+    assert "Two methods on the same 3 rows: Wilcoxon" in text
+    assert "Too few rows" in text
     standings = text[text.index('id="standings"'):]
     values = [Result(runs / f"fedavg-{seed}").summary["metrics"]["test.accuracy"] for seed in range(3)]
     assert f"{sum(values) / 3:.4f}" in standings
@@ -145,3 +146,24 @@ def test_a_new_run_like_another_is_filled_in(client):
     assert re.search(r'name="seed" value="1"', text)
     assert "<option selected>fedavgm</option>" in text
     assert "[&#34;standardise&#34;]" in text
+
+
+def test_a_run_that_adds_noise_says_what_that_hides(client, runs):
+    summary = json.loads((runs / "fedavg-0" / "summary.json").read_text())
+    (runs / "fedavg-0" / "summary.json").write_text(json.dumps({**summary, "privacy": {"words": "Epsilon 3 <at> all"}}))
+    assert "Epsilon 3 &lt;at&gt; all" in client.get("/run/fedavg-0").text
+
+
+def test_baselines_can_be_compared_with_their_run(client):
+    assert "there is one method only" in client.get("/compare", params={"run": "trees"}).text
+    text = client.get("/compare", params={"run": "trees", "baselines": "yes"}).text
+    standings = text[text.index('id="standings"'):]
+    assert "federated-id3" in standings
+    assert '<th scope="row">alone</th>' in standings
+
+
+def test_runs_that_cannot_be_paired_are_shown_without_statistics(client):
+    answer = client.get("/compare", params={"run": ["fedavg-0", "fedavgm-1"]})
+    assert answer.status_code == 200
+    assert "nothing can be paired" in answer.text
+    assert len(data_of(answer.text)) == 2

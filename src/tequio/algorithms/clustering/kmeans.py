@@ -15,13 +15,15 @@ from annotated_types import Ge, Interval
 
 from tequio.algorithms.analytics.columns import Scope
 from tequio.algorithms.analytics.summaries import summarise_columns
+from tequio.data.dataset import Dataset
+from tequio.data.schema import Schema
 from tequio.errors import ConfigError
 from tequio.federation import models
 from tequio.federation.aggregation import Mean, Updates
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.task import task
 from tequio.learners import kmeans
-from tequio.learners.flat import check_numeric
+from tequio.learners.flat import as_doubles, check_numeric, flat_features
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -42,9 +44,10 @@ if TYPE_CHECKING:
 class FederatedKMeans(Algorithm):
     """Parties move the centroids towards their rows; the coordinator takes the mean, cluster by cluster, by rows.
 
-    Only centroids and counts leave a party. A centroid that stands for one or two rows nearly is those rows: raise
-    `minimum_count` where that matters. The start looks at federated statistics of the columns, whose smallest and
-    largest values are those of single rows; `normal` uses means and spreads only, and given centroids use nothing.
+    Only counts and sums by cluster leave a party. A sum that stands for one or two rows nearly is those rows: raise
+    `minimum_count` where that matters, or add noise by the stage 'dp-sums'. The start looks at federated statistics of
+    the columns, whose smallest and largest values are those of single rows; `normal` uses means and spreads only, and
+    given centroids use nothing.
 
     Parameters:
         clusters: how many centroids
@@ -56,6 +59,7 @@ class FederatedKMeans(Algorithm):
         batch: rows a batch at a party (0: all rows in one batch)
         history: centroids keep the weight of all rows that moved them in earlier rounds
         minimum_count: a party tells nothing of clusters in which it has fewer rows
+        radius: rows longer than this are shortened to it, which bounds what one row can do (0: they stay)
     """
 
     clusters: Annotated[int, Ge(1)] = 10
@@ -67,6 +71,7 @@ class FederatedKMeans(Algorithm):
     batch: Annotated[int, Ge(0)] = 0
     history: bool = False
     minimum_count: Annotated[int, Ge(1)] = 1
+    radius: Annotated[float, Ge(0)] = 0.0
 
     @property
     def learner(self) -> kmeans.KMeans:
@@ -81,13 +86,20 @@ class FederatedKMeans(Algorithm):
         summary = summarise_columns(federation, scope=Scope(minimum_count=self.minimum_count))
         return State(kmeans.initialise(self.initial, summary, self.clusters, federation.rng("initial model")))
 
+    def crossing(self, schema: Schema) -> Crossing | None:
+        """Counts and sums of rows by cluster, if rows are bounded, centroids given, and sums those of single steps."""
+        plain = self.party_rate == 1 and self.epochs == 1 and not self.batch and self.minimum_count == 1
+        if not plain or not self.radius or not self.centroids:
+            return None
+        return Crossing(moves={"counts": 1.0, "sums": self.radius})
+
     def round(self, federation: Federation, state: State) -> State:
         """Send the centroids, collect counts and moved centroids, merge them."""
         chosen = self.select(federation, state)
         settings = {"epochs": self.epochs, "batch": self.batch, "party_rate": self.party_rate,
-                    "minimum_count": self.minimum_count}
+                    "minimum_count": self.minimum_count, "radius": self.radius}
         replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
-                                 settings=settings)
+                                 settings=settings, stages=self.parts.stages)
         if not replies:
             return self.conclude(federation, state, chosen, replies)
         old: Centroids = state.model["centroids"]
@@ -107,21 +119,33 @@ class FederatedKMeans(Algorithm):
 
 @task("kmeans: move centroids")
 def move_centroids(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Rows behind each centroid and where they move it; a cluster of too few rows is told as empty and unmoved."""
+    """Rows behind each centroid, and their number times where they move it; a cluster of too few rows is told as
+    empty."""
     received: Centroids = payload["centroids"]
-    counts, moved = kmeans.local_step(received, party.data.train, settings["epochs"], settings["batch"],
+    rows = shortened(party.data.train, settings["radius"]) if settings["radius"] else party.data.train
+    counts, moved = kmeans.local_step(received, rows, settings["epochs"], settings["batch"],
                                       settings["party_rate"], party.rng("kmeans"))
-    told = counts >= settings["minimum_count"]
-    return {"counts": np.where(told, counts, 0), "centroids": np.where(told[:, None], moved, received)}
+    told = np.where(counts >= settings["minimum_count"], counts, 0)
+    return {"update": {"counts": told, "sums": told[:, None] * moved}}
+
+
+def shortened(rows: Dataset, radius: float) -> Dataset:
+    """The rows, those that are longer than the radius shortened to it."""
+    values = as_doubles(flat_features(rows))
+    lengths = np.sqrt(np.asarray(values.multiply(values).sum(axis=1)).ravel()) if rows.is_sparse else \
+        np.linalg.norm(values, axis=1)
+    shares = np.minimum(1.0, radius / np.maximum(lengths, radius))
+    shorter = values.multiply(shares[:, None]).tocsr() if rows.is_sparse else values * shares[:, None]
+    schema = Schema.of_numbers(rows.schema.names, rows.schema.target)
+    return Dataset.of(schema, shorter, rows.target if schema.target.kind != "none" else None, name=rows.name)
 
 
 def _totals(federation: Federation, replies: Replies, old: Centroids) -> tuple[NDArray[np.float64], Centroids]:
     """Rows behind each cluster at all parties, and the sum over parties of count times centroid."""
-    shapes = {"counts": np.zeros(len(old)), "centroids": old}
+    shapes = {"counts": np.zeros(len(old)), "sums": old}
     for reply in replies:
-        models.check_shapes(reply.payload, shapes, f"party '{federation.name(reply.party)}'")
-    sums = [{"counts": payload["counts"].astype(np.float64), "sums": payload["counts"][:, None] * payload["centroids"]}
-            for payload in replies.payloads]
+        models.check_shapes(reply.payload.get("update", {}), shapes, f"party '{federation.name(reply.party)}'")
+    sums = [{name: payload["update"][name].astype(np.float64) for name in shapes} for payload in replies.payloads]
     updates = Updates(replies.parties, sums, np.ones(len(replies)))
     combined = federation.topology.combine(updates, Mean(), {})
     if combined.notes:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -59,7 +60,7 @@ class FedAvg(Algorithm):
         """A fresh model."""
         return fresh_state(self, federation)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 

@@ -33,6 +33,7 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -58,7 +59,7 @@ class FedDyn(Algorithm):
         state = fresh_state(self, federation)
         return state.next(h=zeros(state.model))
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean whose share of all depends on how many answered."""
         return Crossing(counts_answers=True)
 

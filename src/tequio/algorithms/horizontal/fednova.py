@@ -38,6 +38,7 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -66,7 +67,7 @@ class FedNova(Algorithm):
             require_gradients(self, "fednova")
         return fresh_state(self, federation)
 
-    def crossing(self) -> Crossing | None:
+    def crossing(self, schema: Schema) -> Crossing | None:
         """The change a step, as a mean; where parties take as many steps as their rows make, these cross as well."""
         return Crossing(by_rows=self.weights == "size") if self.parts.local.steps else None
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
@@ -80,7 +81,7 @@ class FedAvgM(Algorithm):
         state = fresh_state(self, federation)
         return state.next(moments={"velocity": constant(state.model, 0.0)})
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -117,7 +118,7 @@ class FedAdagrad(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -156,7 +157,7 @@ class FedYogi(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 
@@ -198,7 +199,7 @@ class FedAdam(Algorithm):
         """A fresh model and moments."""
         return adaptive_start(self, federation, 0.0 if self.bias_correction else self.tau**2)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 

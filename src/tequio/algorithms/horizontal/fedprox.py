@@ -27,6 +27,7 @@ from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
 
 
@@ -51,7 +52,7 @@ class FedProx(Algorithm):
             require_gradients(self, "fedprox")
         return fresh_state(self, federation)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size")
 

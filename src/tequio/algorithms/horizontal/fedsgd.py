@@ -18,6 +18,7 @@ from tequio.federation.models import shifted
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.learners.learner import LocalTraining
 
@@ -42,7 +43,7 @@ class FedSGD(Algorithm):
         require_gradients(self, "fedsgd")
         return fresh_state(self, federation)
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The change of the model, as a mean."""
         return Crossing(by_rows=self.weights == "size", local=one_step(self.parts.local))
 

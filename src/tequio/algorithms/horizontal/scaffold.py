@@ -37,6 +37,7 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -70,7 +71,7 @@ class Scaffold(Algorithm):
         state = fresh_state(self, federation)
         return state.next(control=zeros(state.model))
 
-    def crossing(self) -> Crossing:
+    def crossing(self, schema: Schema) -> Crossing:
         """The changes of the model and of the control variate, as means whose share of all depends on who answered."""
         return Crossing(("update", "control"), by_rows=self.weights == "size", counts_answers=True,
                         besides_training=self.control_from == "gradient")

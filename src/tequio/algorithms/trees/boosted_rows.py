@@ -40,6 +40,12 @@ def common_start(federation: Federation, parties: NDArray[np.int64]) -> BoostedT
     return BoostedTrees(objective, base_margins(objective, totals, rows))
 
 
+def blank_start(schema: Schema) -> BoostedTrees:
+    """An ensemble without trees that takes all classes for equally likely."""
+    objective = objective_for(schema.target)
+    return BoostedTrees(objective, base_margins(objective, np.ones(schema.target.size), schema.target.size))
+
+
 def common_totals(federation: Federation, parties: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
     """Rows of each class, or the sum of the numbers, of all these parties together; and how many rows these are."""
     size = federation.schema.target.size

@@ -17,7 +17,7 @@ import numpy as np
 
 from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
 from tequio.errors import DataError, PayloadError
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.task import task
 from tequio.learners.trees.counting import Categories, counts_of_rows
 from tequio.learners.trees.id3 import ID3, grow_id3
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -55,6 +56,11 @@ class FederatedID3(Algorithm):
                                 remedy="set data.prepare = [\"discretise\"]")
         return State({})
 
+    def crossing(self, schema: Schema) -> Crossing:
+        """Counts, level by level; a row counts once in every column."""
+        depth = needed_learner(self, ID3).depth or max(len(schema.features) // 2, 1)
+        return Crossing(moves={"counts": len(schema.features) ** 0.5}, releases=depth + 1)
+
     def round(self, federation: Federation, state: State) -> State:
         """Grow the whole tree, one exchange a level."""
         if state.model:
@@ -68,8 +74,10 @@ class FederatedID3(Algorithm):
             replies = federation.ask(chosen.parties, count, {"tree": tree.to_payload(), "nodes": nodes},
                                      settings=settings, stages=self.parts.stages,
                                      check=None if self.parts.stages else _sound_counts(shape, categories))
-            return np.sum([payload["update"]["counts"] for payload in replies.payloads], axis=0, dtype=np.float64) \
-                if replies else np.zeros(shape)
+            if not replies:
+                return np.zeros(shape)
+            counts = np.sum([payload["update"]["counts"] for payload in replies.payloads], axis=0, dtype=np.float64)
+            return np.maximum(counts, 0.0)  # noise may make counts negative
 
         tree = grow_id3(summed_counts, categories, classes, depth=learner.depth, min_split=learner.min_split,
                         children=learner.children)

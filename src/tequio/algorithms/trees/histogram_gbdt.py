@@ -18,6 +18,7 @@ from tequio.algorithms.analytics.columns import Scope
 from tequio.algorithms.analytics.quantiles import find_quantiles
 from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.algorithms.trees.boosted_rows import (
+    blank_start,
     common_start,
     derivatives,
     learn_news,
@@ -27,7 +28,7 @@ from tequio.algorithms.trees.boosted_rows import (
 )
 from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
 from tequio.errors import PayloadError, QuorumError
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Crossing, State
 from tequio.federation.task import task
 from tequio.learners.flat import check_numeric
 from tequio.learners.trees.bins import Bins
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.schema import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -61,17 +63,36 @@ class HistogramGBDT(Algorithm):
 
     Parameters:
         tolerance: how far a cut between bins may be off its quantile, as a share of the column's range
+        low: smallest value of all columns, known beforehand
+        high: largest value of all columns; above `low`, bins lie evenly between both and the first prediction is the
+            same for all, so that nothing need be asked of the parties but sums of gradients (at `low`: ask)
     """
 
     tolerance: Annotated[float, Interval(gt=0, lt=1)] = 1e-3
+    low: float = 0.0
+    high: float = 0.0
 
     def start(self, federation: Federation) -> State:
         """Bins and class shares, or the mean, of all parties' rows."""
         learner = needed_learner(self, Boosting)
         check_numeric(federation.schema, "histogram-gbdt")
-        model = common_start(federation, federation.eligible())
-        cuts = [np.asarray(column) for column in common_cuts(federation, learner.bins, self.tolerance).cuts]
+        if self.high > self.low:
+            model = blank_start(federation.schema)
+            even = np.linspace(self.low, self.high, learner.bins + 1)[1:-1]
+            cuts = [even] * len(federation.schema.features)
+        else:
+            model = common_start(federation, federation.eligible())
+            cuts = [np.asarray(column) for column in common_cuts(federation, learner.bins, self.tolerance).cuts]
         return State(model.to_payload(), {"cuts": cuts, "seen": nobody_has_seen(federation)})
+
+    def crossing(self, schema: Schema) -> Crossing | None:
+        """Sums of gradients, level by level; of classes, whose gradients are bounded, and without asking for bins."""
+        if self.high <= self.low or schema.target.kind != "classes":
+            return None
+        trees = 1 if len(schema.target.names) == 2 else len(schema.target.names)
+        share = len(schema.features) ** 0.5  # a row counts once in every column
+        return Crossing(moves={"gradient": share, "curvature": share / 4},
+                        releases=trees * needed_learner(self, Boosting).depth)
 
     def round(self, federation: Federation, state: State) -> State:
         """Tell the parties the last trees, then grow the next ones level by level."""
@@ -102,7 +123,8 @@ class HistogramGBDT(Algorithm):
             if len(replies) < len(parties):
                 raise _Lost(replies.parties)
             updates = [payload["update"] for payload in replies.payloads]
-            return _added(updates, "gradient"), _added(updates, "curvature")
+            # Noise may make second derivatives negative, which they are not.
+            return _added(updates, "gradient"), np.maximum(_added(updates, "curvature"), 0.0)
 
         try:
             return parties, grow_tree(summed, bins, growth, columns=columns)

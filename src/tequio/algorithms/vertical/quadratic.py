@@ -67,12 +67,13 @@ def predictions(kind: str, scores: Floats, scale: Payload, calibration: Payload)
     return np.stack([1 - positive, positive], axis=1)
 
 
-def calibrated(scores: Floats, wanted: Floats, steps: int = 25) -> Payload:
+def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Payload:
     """Slope and shift that make scores log-odds: a logistic regression on the score alone (Platt, 1999), by Newton.
 
     A slope that is not positive would turn the model round: then the scores stay as they are.
     """
-    columns = np.stack([scores, np.ones_like(scores)], axis=1)
+    spread = float(scores.std()) or 1.0
+    columns = np.stack([scores / spread, np.ones_like(scores)], axis=1)
     found = np.array([1.0, 0.0])
     for _ in range(steps):
         positive = 0.5 * (1 + np.tanh(0.5 * (columns @ found)))
@@ -80,7 +81,7 @@ def calibrated(scores: Floats, wanted: Floats, steps: int = 25) -> Payload:
         curvature = (columns * (positive * (1 - positive))[:, None]).T @ columns + 1e-3 * np.eye(2)
         move = np.linalg.solve(curvature, gradient)
         found = found - move / max(1.0, float(np.abs(move).max()))
-    slope, shift = (float(value) for value in found)
+    slope, shift = float(found[0]) / spread, float(found[1])
     return {"slope": slope, "shift": shift} if slope > 0 and np.isfinite(found).all() else NOT_CALIBRATED
 
 

@@ -63,6 +63,8 @@ def residual(party: Party, payload: Payload, settings: Settings) -> Payload:
     """
     if "opened" in payload:
         _descend(party, payload, settings)
+    if payload.get("step") == 0:
+        party.state["optimizer"] = {}
     if "part" not in payload:
         return {"weights": blake2b(party.state["weights"].tobytes(), digest_size=8).hexdigest()}
     rows, public, draw = asked_rows(party, payload), key_of(party, settings), drawing(party, payload, settings)

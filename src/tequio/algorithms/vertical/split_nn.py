@@ -46,7 +46,7 @@ class SplitNN(VerticalAlgorithm):
     gradients can tell labels by their length and direction; `protection` puts noise against that on them.
 
     Parameters:
-        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        alignment: find common rows by set intersection (psi, or OpenMined's), or take all as they stand (agreed)
         bottom: widths of the layers below the cut
         cut: width of the cut layer, one for all parties with columns or one for each party
         top: widths of the layers above the cut
@@ -122,7 +122,8 @@ class SplitNN(VerticalAlgorithm):
         replies = talk.ask(each, how, each=each, settings=self._settings())
         for reply in replies:
             width, shape = state.model["cut"][talk.federation.name(reply.party)], reply.payload["activations"].shape
-            rows = len(each[reply.party].get("positions", replies[0].payload["activations"]))
+            asked = each[reply.party]
+            rows = len(asked["positions"]) if "positions" in asked else len(replies[0].payload["activations"])
             if shape != (rows, width):
                 talk.refuse(how, reply.party, f"it sent activations of shape {shape}, and not {(rows, width)}")
         return {str(reply.party): reply.payload["activations"] for reply in replies}

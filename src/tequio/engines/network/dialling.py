@@ -177,7 +177,7 @@ class PartyLink:
 
 
 def _result_frames(reply: Part, result: Result) -> Iterator[bytes]:
-    yield from reply.frames()
+    yield from reply.frames
     yield frame(result, reply.inline)
 
 

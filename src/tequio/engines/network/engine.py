@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,17 +112,18 @@ class NetworkEngine:
         """Send a task to each party of the order."""
         desk, hub = self._opened()
         self._issued += 1
-        about = Part(payloads.encode({"settings": dict(order.settings), "stages": list(order.stages)}))
-        common, digest = self._shared(order)
+        said = payloads.encode({"settings": dict(order.settings), "stages": list(order.stages)})
+        about, (common, digest) = Part(said), self._shared(order)
         self._tickets[order.ticket] = _Ticket(set(order.parties))
         expires = time.monotonic() + self._how.deadline if self._how.deadline else float("inf")
         for place, party in enumerate(order.parties):
             extra = order.each[place] if order.each is not None else {}
-            own = Part(payloads.encode(extra) if extra else b"")
+            content = payloads.encode(extra) if extra else b""
+            own = Part(content)
             work = Work(desk.run, self._issued, self._last.get(party, 0), self._snapshots[0].get(party, 0),
-                        _digest(order, about, digest, own), order.task, order.round,
+                        _digest(order, said, digest, content), order.task, order.round,
                         (about.place, common.place, own.place))
-            size = payloads.size({**order.payload, **extra}) if extra else len(common.content)
+            size = payloads.size({**order.payload, **extra}) if extra else common.place[1]
             hub.give(desk, party, Errand(work, (about, common, own), order.ticket, expires, size))
 
     def collect(self) -> Outcome:
@@ -206,7 +207,7 @@ class NetworkEngine:
         """What all parties of an ask receive is encoded once; chunks of one ask share the payload object."""
         if self._common is None or self._common[0] is not order.payload:
             content = payloads.encode(order.payload)
-            self._common = (order.payload, Part(content), blake2b(content, digest_size=16).digest())
+            self._common = (order.payload, Part(content), sha256(content).digest())
         return self._common[1:]
 
     def _take(self, arrival: Arrival) -> None:
@@ -240,9 +241,9 @@ class NetworkEngine:
                 self._take(Arrival(party, errand, cause=cause, remedy=remedy))
 
 
-def _digest(order: Order, about: Part, common: bytes, own: Part) -> str:
+def _digest(order: Order, about: bytes, common: bytes, own: bytes) -> str:
     """Tells tasks apart by all that they depend on, besides the party's state."""
-    whole = blake2b(f"{order.task}\n{order.round}\n".encode(), digest_size=16)
-    for piece in (about.content, common, own.content):
+    whole = sha256(f"{order.task}\n{order.round}\n".encode())
+    for piece in (about, common, own):
         whole.update(len(piece).to_bytes(8, "little") + piece)
     return whole.hexdigest()

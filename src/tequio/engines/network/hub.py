@@ -45,7 +45,7 @@ class Errand:
     def frames(self) -> Iterator[bytes]:
         """All that is sent for it."""
         for part in self.parts:
-            yield from part.frames()
+            yield from part.frames
         yield frame(self.work, *(part.inline for part in self.parts))
 
 
@@ -75,7 +75,7 @@ class Desk:
     def frames(self, party: int) -> Iterator[bytes]:
         """What a party that dials in has to be told: that there is this run, and what it still owes."""
         part = self.announcements[party]
-        yield from part.frames()
+        yield from part.frames
         yield frame(Begin(self.run, part.place), part.inline)
         errand = self.errands.get(party)
         if errand is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tequio.engines.network.wire import LARGEST_BODY, Chunk, frame
 from tequio.errors import PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tequio.engines.network.wire import Place
 
@@ -21,25 +22,27 @@ class Part:
     """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver."""
 
     def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.transfer = next(_numbers) if len(content) > LARGEST_BODY // 4 else 0
+        self._size = len(content)
+        self._transfer = next(_numbers) if len(content) > LARGEST_BODY // 4 else 0
+        self.inline = b"" if self._transfer else content
+        self.frames = self._pieces(content) if self._transfer else []
 
     @property
     def place(self) -> Place:
         """How a message refers to it."""
-        return self.transfer, len(self.content)
+        return self._transfer, self._size
 
-    @property
-    def inline(self) -> bytes:
-        """What goes into the message's own body."""
-        return b"" if self.transfer else self.content
+    def _pieces(self, content: bytes) -> list[bytes]:
+        """The frames that go before the message; cut once, however many receive them."""
+        view = memoryview(content)
+        return [frame(Chunk(self._transfer, len(view), offset), view[offset:offset + LARGEST_BODY])
+                for offset in range(0, len(view), LARGEST_BODY)]
 
-    def frames(self) -> Iterator[bytes]:
-        """The pieces that go before the message."""
-        if self.transfer:
-            view = memoryview(self.content)
-            for offset in range(0, len(view), LARGEST_BODY):
-                yield frame(Chunk(self.transfer, len(view), offset), view[offset:offset + LARGEST_BODY])
+
+@dataclass
+class _Arriving:
+    content: bytearray
+    filled: int = 0
 
 
 class Assembly:
@@ -47,17 +50,20 @@ class Assembly:
 
     def __init__(self, maximum_bytes: int) -> None:
         self._maximum = maximum_bytes
-        self._open: dict[int, tuple[int, bytearray]] = {}
+        self._open: dict[int, _Arriving] = {}
 
     def take(self, chunk: Chunk, body: memoryview) -> None:
         """Add a piece."""
-        total, content = self._open.setdefault(chunk.transfer, (chunk.total, bytearray()))
-        if len(self._open) > _OPEN_TRANSFERS or total != chunk.total or chunk.offset != len(content):
+        begun = self._open.get(chunk.transfer)
+        waiting = sum(len(held.content) for held in self._open.values()) + (chunk.total if begun is None else 0)
+        if waiting > self._maximum or chunk.offset + len(body) > chunk.total:
+            raise PayloadError(f"a message of {chunk.total} bytes is longer than the {self._maximum} allowed")
+        if begun is None:  # memory that nobody writes to costs nothing
+            begun = self._open[chunk.transfer] = _Arriving(bytearray(chunk.total))
+        if len(self._open) > _OPEN_TRANSFERS or len(begun.content) != chunk.total or chunk.offset != begun.filled:
             raise PayloadError("the pieces of a message do not fit together")
-        waiting = sum(len(held) for _, held in self._open.values())
-        if total > self._maximum or waiting + len(body) > self._maximum or len(content) + len(body) > total:
-            raise PayloadError(f"a message of {total} bytes is longer than the {self._maximum} allowed")
-        content += body
+        begun.content[chunk.offset:chunk.offset + len(body)] = body
+        begun.filled += len(body)
 
     def parts(self, places: Sequence[Place], body: memoryview) -> list[bytes | bytearray]:
         """The parts that a message refers to, from its own body and from what came before it."""
@@ -65,10 +71,10 @@ class Assembly:
         start = 0
         for transfer, length in places:
             if transfer:
-                total, content = self._open.pop(transfer, (0, bytearray()))
-                if total != length or len(content) != length:
+                arrived = self._open.pop(transfer, None)
+                if arrived is None or len(arrived.content) != length or arrived.filled != length:
                     raise PayloadError("a message refers to a part that did not arrive whole")
-                found.append(content)
+                found.append(arrived.content)
             else:
                 found.append(bytes(body[start:start + length]))
                 start += length

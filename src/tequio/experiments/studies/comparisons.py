@@ -82,6 +82,16 @@ def accuracy_lost(run: Result, other: Result) -> float:
     return float(other.summary["metrics"]["test.accuracy"] - run.summary["metrics"]["test.accuracy"])
 
 
+def megabytes_up(run: Result) -> float:
+    """What the parties uploaded in all rounds, evaluation left out."""
+    return float(run.summary["bytes_up"]) / 1e6
+
+
+def times_fewer_bytes(run: Result, other: Result) -> float:
+    """How many times as much another run uploaded."""
+    return float(other.summary["bytes_up"] / run.summary["bytes_up"])
+
+
 def tree_leaves(run: Result) -> float:
     """How many leaves the run's tree has."""
     tree = run.model.get("tree", run.model)
@@ -99,6 +109,8 @@ COMPARISONS = {
     "fusion_seconds": Comparison(fusion_seconds, higher_is_better=False),
     "fused_rules": Comparison(fused_rules, higher_is_better=False),
     "accuracy_lost": Comparison(accuracy_lost, higher_is_better=False),
+    "megabytes_up": Comparison(megabytes_up, higher_is_better=False),
+    "times_fewer_bytes": Comparison(times_fewer_bytes, higher_is_better=True),
     "tree_leaves": Comparison(tree_leaves, higher_is_better=False),
 }
 """By the name under which a cell asks for it."""

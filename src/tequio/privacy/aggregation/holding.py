@@ -34,7 +34,7 @@ def hold(party: Party, payload: Payload, mark: str) -> Payload:
     names = [*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))]
     _refuse_others(payload, names, mark)
     parts = {name: split(payload[name]) for name in names}
-    party.state[HELD] = {"round": party.round, "vectors": {name: _wide(arrays) for name, (arrays, _) in parts.items()}}
+    party.state[HELD] = {"round": party.round, "vectors": {name: as_one(arrays) for name, (arrays, _) in parts.items()}}
     return {**payload, **{name: {"by": mark, "layout": layout_of(arrays), "rest": rest}
                           for name, (arrays, rest) in parts.items()}}
 
@@ -66,8 +66,8 @@ def let_go(party: Party, name: str) -> None:
         del party.state[HELD]
 
 
-def _wide(arrays: Arrays) -> NDArray[Any]:
-    """One vector, in single precision where the update is."""
+def as_one(arrays: Arrays) -> NDArray[Any]:
+    """All entries in one vector, in single precision where the update is."""
     if all(values.dtype.itemsize <= 4 for values in arrays.values()):
         return as_vector(arrays)
     return np.concatenate([values.reshape(-1).astype(np.float64) for values in arrays.values()])

@@ -28,7 +28,7 @@ from tequio.privacy.aggregation.keys import (
     signature,
     signing_public,
 )
-from tequio.privacy.aggregation.masks import add_mask
+from tequio.privacy.aggregation.masks import add_masks
 from tequio.privacy.aggregation.shamir import SHARE_BYTES, shared
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def send_masked(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
     ring = Ring.of(stage.bits, stage.largest, payload["count"])
     masked = np.concatenate([ring.encoded(held(party, mine["name"]), payload["share"]),
                              riders(party, mine["name"], payload["count"]).astype(ring.kind)])
-    add_mask(masked, mine["own mask"])
     common = in_common(mine["masking"], [_of(mine, "keys", other) for other in senders])
-    for other, secret in zip(senders, common, strict=True):
-        key = derived(secret, pair_purpose(mine["session"], party.index, other))
-        add_mask(masked, key, subtract=party.index > other)
+    keys = {other: derived(secret, pair_purpose(mine["session"], party.index, other))
+            for other, secret in zip(senders, common, strict=True)}
+    add_masks(masked, [mine["own mask"], *(keys[other] for other in senders if other > party.index)],
+              [keys[other] for other in senders if other < party.index])
     let_go(party, mine["name"])
     party.state[SECRETS] = {**mine, "received": received}
     return {"masked": masked}

@@ -10,7 +10,7 @@ import numpy as np
 from tequio.errors import PayloadError, QuorumError
 from tequio.privacy.aggregation.graph import needed_of
 from tequio.privacy.aggregation.keys import KEY_BYTES, derived, in_common, is_signed, public_of
-from tequio.privacy.aggregation.masks import add_mask
+from tequio.privacy.aggregation.masks import add_masks
 from tequio.privacy.aggregation.party_side import COMMITMENT_BYTES, committed, pair_purpose, point_of, signed_part
 from tequio.privacy.aggregation.shamir import SHARE_BYTES, recovered
 
@@ -41,16 +41,16 @@ def unmasked(sent: dict[int, NDArray[Any]], dealt: Dealt, shown: dict[int, Paylo
     """The sum of what is under the masks, and who showed forged shares."""
     culprits: Culprits = []
     total = _sum_of(sent)
-    for party in sent:
-        add_mask(total, _secret(party, "masks", dealt, shown, threshold, culprits), subtract=True)
+    add_masks(total, [], [_secret(party, "masks", dealt, shown, threshold, culprits) for party in sent])
     for party in sorted(dealt.keys.keys() - sent.keys()):
         private = _secret(party, "keys", dealt, shown, threshold, culprits)
         others = [other for other in dealt.around[party] if other in sent]
         common = in_common(private, [dealt.keys[other][KEY_BYTES:] for other in others])
-        for other, secret in zip(others, common, strict=True):
-            # The neighbour took the mask off if it has the larger number: put it back, and the reverse.
-            key = derived(secret, pair_purpose(dealt.session, party, other))
-            add_mask(total, key, subtract=other < party)
+        keys = {other: derived(secret, pair_purpose(dealt.session, party, other))
+                for other, secret in zip(others, common, strict=True)}
+        # A neighbour took the mask off if it has the larger number: put it back, and the reverse.
+        add_masks(total, [keys[other] for other in others if other > party],
+                  [keys[other] for other in others if other < party])
     return total, culprits
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import asynccontextmanager
+from functools import cache
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from tequio.views.web.kit import STATIC, Dashboard, page
 from tequio.views.web.pages import runs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -44,8 +44,15 @@ def _later(page: str, handler: str) -> Callable[[Request], Awaitable[Response]]:
     return handle
 
 
+async def _list(request: Request) -> Response:
+    """The list of runs; while the reader looks at it, the other pages are imported."""
+    answer = await run_in_threadpool(runs.show, request)
+    _warm_up()
+    return answer
+
+
 _ROUTES = (
-    Route("/", runs.show),
+    Route("/", _list),
     Route("/run/{run:path}", _later("run", "show")),
     Route("/events/{run:path}", _later("live", "stream")),
     Route("/compare", _later("compare", "show")),
@@ -63,17 +70,15 @@ _ROUTES = (
 
 def make_app(settings: Settings) -> Starlette:
     """The dashboard over one folder of runs."""
-    app = Starlette(routes=list(_ROUTES), lifespan=_warmed, middleware=[Middleware(Guard, settings=settings)],
+    app = Starlette(routes=list(_ROUTES), middleware=[Middleware(Guard, settings=settings)],
                     exception_handlers={TequioError: _explained, HTTPException: _refused, Exception: _unexpected})
     app.state.dashboard = Dashboard.of(settings)
     return app
 
 
-@asynccontextmanager
-async def _warmed(app: Starlette) -> AsyncIterator[None]:
-    """While the reader looks at the list of runs, the other pages are imported."""
+@cache
+def _warm_up() -> None:
     Thread(target=_import_pages, daemon=True).start()
-    yield
 
 
 def _import_pages() -> None:

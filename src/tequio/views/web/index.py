@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import TequioError
@@ -58,17 +59,20 @@ class Index:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known: dict[str, tuple[Stamp, Entry]] = {}
+        self._lock = Lock()
 
     def entries(self) -> list[Entry]:
         """All runs, the one that changed last first."""
         writers = Writers()
-        found = {id: self._entry(id, folder, stamp, writers) for id, folder, stamp in _folders(self._root)}
-        self._known = {id: self._known[id] for id in found}
+        with self._lock:
+            found = {id: self._entry(id, folder, stamp, writers) for id, folder, stamp in _folders(self._root)}
+            self._known = {id: self._known[id] for id in found}
         return sorted(found.values(), key=lambda entry: (-entry.changed, entry.id))
 
     def entry(self, id: str, folder: Path) -> Entry:
         """One run, as it is now."""
-        return self._entry(id, folder, _stamp(folder), Writers())
+        with self._lock:
+            return self._entry(id, folder, _stamp(folder), Writers())
 
     def _entry(self, id: str, folder: Path, stamp: Stamp, writers: Writers) -> Entry:
         known = self._known.get(id)

@@ -37,7 +37,7 @@ _MOST_FORM_BYTES = 1 << 20
 
 @dataclass
 class Dashboard:
-    """All that lives as long as the process."""
+    """All that lives as long as the process. `memory` holds what was slow to find out and may be asked for again."""
 
     settings: Settings
     templates: Environment

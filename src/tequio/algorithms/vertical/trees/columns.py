@@ -76,7 +76,8 @@ class OwnColumns:
         """
         column = int(self.bins.column[place])
         codes = self.codes[column, rows]
-        return int(self.bins.starts[column] + codes[codes <= place - self.bins.starts[column]].max())
+        left = codes[codes <= place - self.bins.starts[column]]
+        return int(self.bins.starts[column] + left.max()) if len(left) else place
 
     def left_of(self, place: int, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these rows go left where a column is cut above a place."""

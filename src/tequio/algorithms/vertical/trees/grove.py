@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.algorithms.vertical.trees.routes import follow
+from tequio.errors import PayloadError
 from tequio.learners.trees.offers import best_offer
 from tequio.learners.trees.walk import LEAF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,16 +75,18 @@ class Grove:
         """The first offers: one for each root."""
         self.offers = [offered[node] for node in self.open.tolist()]
 
-    def open_children(self, splits: Mapping[str, Any], offered: Mapping[int, Offers]) -> None:
-        """Offers for both children of each split from those for one: the other's are what is left of the parent's."""
+    def open_children(self, splits: Mapping[str, Any], offered: Mapping[int, Offers], names: Sequence[str]) -> None:
+        """Offers for both children of each split from those for one: the other's are what is left of the parent's.
+
+        `names` are those of the holders, for an error about one that does not offer the same splits at every node.
+        """
         before = dict(zip(self.open.tolist(), self.offers, strict=True))
         self.open, self.offers = np.zeros(2 * len(splits["nodes"]), np.int64), []
         for place, (parent, left) in enumerate(zip(splits["nodes"].tolist(), splits["left"].tolist(), strict=True)):
             self.open[2 * place:2 * place + 2] = left, left + 1
             for child, sibling in ((left, left + 1), (left + 1, left)):
                 self.offers.append(offered[child] if child in offered else
-                                   [whole - part for whole, part in zip(before[parent], offered[sibling],
-                                                                        strict=True)])
+                                   _what_is_left(before[parent], offered[sibling], names))
 
     def split(self, earning: Earning) -> list[tuple[int, Best]]:
         """Split the open nodes where an offer earns enough; says which, and by which offer."""
@@ -102,6 +105,14 @@ class Grove:
         self.left = np.append(self.left, [LEAF] * 2)
         self.gain = np.append(self.gain, [0.0] * 2)
         self.sums = np.concatenate([self.sums, left_sums[None], (self.sums[node] - left_sums)[None]])
+
+
+def _what_is_left(whole: Offers, part: Offers, names: Sequence[str]) -> Offers:
+    for name, first, second in zip(names, whole, part, strict=True):
+        if first.shape != second.shape:
+            raise PayloadError(f"party '{name}' offers {len(second)} splits for a node, and {len(first)} for its "
+                               "parent", remedy="begin the round again; if it recurs, do not trust that party")
+    return [first - second for first, second in zip(whole, part, strict=True)]
 
 
 def roots_of(trees: int, rows: int) -> NDArray[np.int32]:

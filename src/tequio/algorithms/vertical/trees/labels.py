@@ -65,10 +65,13 @@ def choose(party: Party, payload: Payload, settings: Settings) -> Payload:
     if splits is not None:
         grove.descend(splits, f"party '{party.name}'")
     offered = _all_offers(party, grove, payload, settings)
-    grove.open_children(splits, offered) if splits is not None else grove.open_roots(offered)
+    holders = [party.index, *sorted(int(name) for name in payload["offers"])]
+    if splits is None:
+        grove.open_roots(offered)
+    else:
+        grove.open_children(splits, offered, [settings["names"][str(holder)] for holder in holders])
     taken = grove.split(earning_of(settings, len(grove.values)))
     records, own = _own_splits(party, grove, taken, growing["records"], settings)
-    holders = [party.index, *sorted(int(name) for name in payload["offers"])]
     party.state["growing"] = {**growing, "grove": grove.to_payload(), "records": records}
     nodes = np.array([node for node, _ in taken], dtype=np.int64)
     return {"trees": grove.tree[nodes], "nodes": nodes, "left": grove.left[nodes],
@@ -107,11 +110,7 @@ def _opened(party: Party, grove: Grove, reply: Payload, asked: Payload, settings
             name: str) -> dict[int, NDArray[np.int64]]:
     """A party's left sums of all channels of a block, by node."""
     whose, growing = f"party '{settings['names'][name]}'", party.state["growing"]
-    sizes, blocks = reply.get("sizes"), reply.get("blocks")
-    if not isinstance(sizes, np.ndarray) or sizes.shape != asked["nodes"].shape or not isinstance(blocks, list) or \
-            len(blocks) != len(growing["blocks"]):
-        raise PayloadError(f"{whose} sent something that is not offers for {len(asked['nodes'])} nodes",
-                           remedy="all parties need the same version of tequio")
+    sizes, blocks = _checked_offers(reply, asked, len(growing["blocks"]), whose)
     found: dict[int, NDArray[np.int64]] = {}
     block_of = growing["block_of"][asked["trees"]]
     for block, (first, end) in enumerate(growing["blocks"].tolist()):
@@ -122,6 +121,16 @@ def _opened(party: Party, grove: Grove, reply: Payload, asked: Payload, settings
         for place, start in zip(here, starts, strict=True):
             found[int(asked["nodes"][place])] = sums[start:start + sizes[place]]
     return found
+
+
+def _checked_offers(reply: Payload, asked: Payload, count: int, whose: str) -> tuple[NDArray[np.int64], list[Payload]]:
+    """How many offers there are for each node, and the blocks that hold them."""
+    sizes, blocks = reply.get("sizes"), reply.get("blocks")
+    if not isinstance(sizes, np.ndarray) or sizes.dtype != np.int64 or sizes.shape != asked["nodes"].shape or \
+            (sizes < 0).any() or not isinstance(blocks, list) or len(blocks) != count:
+        raise PayloadError(f"{whose} sent something that is not offers for {len(asked['nodes'])} nodes",
+                           remedy="all parties need the same version of tequio")
+    return sizes, blocks
 
 
 def _own_offers(party: Party, grove: Grove, columns: OwnColumns, tree: int, node: int,

@@ -34,13 +34,12 @@ def show(request: Request) -> Response:
     if metric not in metrics:
         metric = next((name for name in [headline(dict.fromkeys(metrics))[0]] if name in metrics), "")
     values = [table.last(metric) if metric in table.columns else None for table in tables]
-    known = [(entry, float(value)) for entry, value in zip(chosen, values, strict=True)
-             if isinstance(value, int | float)]
-    verdict = judge([entry for entry, _ in known], [value for _, value in known], metric) if known else None
+    baselines = "baselines" in request.query_params
+    verdict = judge([dashboard.folder(entry.id) for entry in chosen], metric, baselines=baselines) if metric else None
     rows = [{"entry": entry, "label": curve["label"], "value": value, "seconds": _last(curve, "seconds"),
              "bytes": _last(curve, "bytes")} for entry, curve, value in zip(chosen, curves, values, strict=True)]
     others = [entry for entry in dashboard.index.entries() if entry.status != CORRUPT and entry.id not in wanted]
-    return page(request, "compare.html", rows=rows, metric=metric, verdict=verdict, curves=curves,
+    return page(request, "compare.html", rows=rows, metric=metric, verdict=verdict, curves=curves, baselines=baselines,
                 metrics=[metric, *(name for name in metrics if name != metric)] if metric else [], axes=AXES,
                 others=others[:300], wanted=wanted, corrupt=[entry for entry in entries if entry.status == CORRUPT])
 

@@ -12,7 +12,7 @@ from tequio.experiments.table import Table
 from tequio.views.tables import STOPPED
 from tequio.views.web.curves import AXES, metric_names, run_curves
 from tequio.views.web.events import read_batch
-from tequio.views.web.index import CORRUPT, FINISHED, RUNNING, log_text
+from tequio.views.web.index import CORRUPT, RUNNING, log_text
 from tequio.views.web.kit import Form, dashboard_of, go_to, page, posted
 from tequio.views.web.reading import read_summary, read_table, read_text
 
@@ -39,8 +39,10 @@ def show(request: Request) -> Response:
     batch = read_batch(folder / store.EVENTS, 0)
     curves = run_curves(folder, entry.algorithm or "run")
     parties = _party_table(folder, batch.chosen)
-    return page(request, "run.html", entry=entry, facts=_facts(folder, entry), notes=batch.notes[-20:],
-                curves=curves, metrics=metric_names(curves), axes=_axes(curves), offset=batch.offset,
+    summary = read_summary(folder) if entry.status != CORRUPT and (folder / store.SUMMARY).is_file() else {}
+    return page(request, "run.html", entry=entry, facts=_facts(summary, entry), final=_numbers(summary),
+                privacy=_privacy(summary), notes=batch.notes[-20:], curves=curves,
+                metrics=metric_names(curves), axes=_axes(curves), offset=batch.offset,
                 parties=Table(parties.columns, parties.rows[:MOST_PARTIES]), all_parties=len(parties),
                 config=read_text(folder / store.CONFIG), log=log_text(folder),
                 has_trees=(folder / "model.json").is_file(), can_resume=entry.status not in (RUNNING, CORRUPT),
@@ -66,13 +68,23 @@ def resume(request: Request, form: Form) -> Response:
     return go_to(f"/run/{id}")
 
 
-def _facts(folder: Path, entry: Entry) -> dict[str, Any]:
+def _facts(summary: dict[str, Any], entry: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"algorithm": entry.algorithm, "data": entry.data, "seed": entry.seed}
-    if entry.status == FINISHED:
-        summary = read_summary(folder)
-        facts |= {name: summary.get(name) for name in _FACTS}
-        facts["ended"] = STOPPED.get(str(summary.get("stopped")), str(summary.get("stopped")))
+    facts |= {name: summary[name] for name in _FACTS if name in summary}
+    if "stopped" in summary:
+        facts["ended"] = STOPPED.get(str(summary["stopped"]), str(summary["stopped"]))
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _numbers(summary: dict[str, Any]) -> dict[str, float]:
+    """All metrics that a finished run ended with."""
+    return {name: value for name, value in summary.get("metrics", {}).items() if isinstance(value, int | float)}
+
+
+def _privacy(summary: dict[str, Any]) -> str:
+    """What a run that adds noise for privacy says about it."""
+    stated = summary.get("privacy")
+    return str(stated.get("words", "")) if isinstance(stated, dict) else ""
 
 
 def _axes(curves: list[dict[str, Any]]) -> dict[str, str]:

@@ -72,18 +72,19 @@ def _explained(request: Request, row: str, party: str) -> Explained:
         raise ConfigError(f"'{row}' is not the number of a row", remedy="rows are counted from 0")
     summary = folder / store.SUMMARY
     key = (folder, summary.stat().st_mtime_ns if summary.exists() else 0, row, party)
-    if key not in dashboard.memory:
-        _refuse_foreign_parts(folder, dashboard)
-        try:
-            found = explain(Result(folder), [int(row)] if row else (), party=party or None)
-        except DAMAGE as cause:
-            raise RunError(f"the files of this run are damaged: {type(cause).__name__}: {cause}",
-                           remedy="run it again") from cause
-        for old in list(dashboard.memory)[:max(len(dashboard.memory) - _MOST_REMEMBERED + 1, 0)]:
-            dashboard.memory.pop(old, None)
-        dashboard.memory[key] = found
-    explained: Explained = dashboard.memory[key]
-    return explained
+    known: Explained | None = dashboard.memory.get(key)
+    if known is not None:
+        return known
+    _refuse_foreign_parts(folder, dashboard)
+    try:
+        found = explain(Result(folder), [int(row)] if row else (), party=party or None)
+    except DAMAGE as cause:
+        raise RunError(f"the files of this run are damaged: {type(cause).__name__}: {cause}",
+                       remedy="run it again") from cause
+    for old in list(dashboard.memory)[:max(len(dashboard.memory) - _MOST_REMEMBERED + 1, 0)]:
+        dashboard.memory.pop(old, None)
+    dashboard.memory[key] = found
+    return found
 
 
 def _refuse_foreign_parts(folder: Path, dashboard: Dashboard) -> None:

@@ -1,0 +1,255 @@
+"""What the network engine costs, on loopback with mutual TLS: python benchmarks/network.py [case ...]
+
+    latency   round trip of a task that does nothing, one party, p50 (mark: 5 ms)
+    transfer  a model of 100 MB to 10 parties, against a bare gRPC stream of the same bytes (mark: 0.6 of its rate)
+    fedavg    rounds of the `mlp` bench, 100 processes of one party each, against the local engine (mark: 1.5 x)
+    idle      memory and CPU of a coordinator with 1,000 idle parties (marks: 1 GB, 5 % of a core)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from tequio import registry
+from tequio.components import build
+from tequio.data.schema import schema_to_json
+from tequio.engines.network import wire
+from tequio.engines.network.certificates import key_pem, make_request, new_key
+from tequio.engines.network.dialling import PartyLink
+from tequio.engines.network.engine import Network, NetworkEngine
+from tequio.engines.network.enrolment import Request, grant
+from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, SERVER_OPTIONS
+from tequio.engines.network.holding import OwnRows
+from tequio.engines.network.homes import CoordinatorHome, PartyHome
+from tequio.engines.network.policy import Policy
+from tequio.engines.network.site import Site
+from tequio.engines.network.telemetry import Telemetry
+from tequio.experiments.bench.clock import best_in_turn
+from tequio.experiments.bench.problems import PROBLEMS, Rounds
+from tequio.federation.exchange import Announcement, Order
+from tequio.federation.task import task
+
+PORT = 28470
+MODEL_BYTES = 100_000_000
+
+
+@task("network bench.nothing")
+def nothing(party, payload, settings):
+    """Answer at once."""
+    return {}
+
+
+def make_home(folder):
+    return CoordinatorHome.create(folder, "bench", "localhost", PORT, PORT + 1)
+
+
+def enrol(home, folder, name):
+    token, key = home.new_token(name), new_key()
+    certificate = grant(home, Request(token.id, token.secret, name, make_request(key, name)))
+    folder.mkdir(parents=True)
+    for file, content in (("party.key", key_pem(key)), ("party.pem", certificate), ("authority.pem", token.authority),
+                          ("party.json", json.dumps({"name": name, "address": token.address}).encode())):
+        (folder / file).write_bytes(content)
+    return PartyHome(folder)
+
+
+class Fleet:
+    """A coordinator in this process, and one process a party that sees its share of a population."""
+
+    def __init__(self, population):
+        registry.load_everything()
+        self.population = population
+        self._folder = tempfile.TemporaryDirectory()
+        home = make_home(Path(self._folder.name) / "coordinator")
+        homes = [enrol(home, Path(self._folder.name) / str(party), str(party)) for party in range(len(population))]
+        self._children = []
+        for party, place in enumerate(homes):  # forked before gRPC is touched, so that all share what is imported
+            child = os.fork()
+            if not child:
+                self._serve(party, place)
+            self._children.append(child)
+        self._service = Network(str(home.folder)).service(Telemetry())
+        self._service.start()
+        self.engine = NetworkEngine(Network(str(home.folder)), self._service)
+        schema = schema_to_json(population.schema)
+        self.engine.announce(Announcement("bench", {"algorithm": "fedavg", "schema": schema}))
+
+    def _serve(self, party, place):
+        holding = OwnRows(str(party), self.population.partition.view(self.population.dataset, party))
+        telemetry = Telemetry()
+        site = Site(place, holding, Policy(private_randomness=False), telemetry)
+        try:
+            PartyLink(place, holding, site, telemetry).serve()
+        finally:
+            os._exit(1)
+
+    def close(self):
+        for child in self._children:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        self.engine.close()
+        self._service.stop()
+        self._folder.cleanup()
+
+
+def latency():
+    population = PROBLEMS["logistic"].__class__("tiny", "logistic", 1, 10, (4,), 1, 5, 1.0).population()
+    fleet = Fleet(population)
+    fleet.engine.open(population)
+    times = []
+    for ticket in range(1, 1001):
+        started = time.perf_counter()
+        fleet.engine.submit(Order(ticket, nothing.name, (0,), 1, {}))
+        fleet.engine.collect()
+        times.append(time.perf_counter() - started)
+    fleet.close()
+    times = sorted(times[100:])
+    return {"p50_ms": 1e3 * statistics.median(times), "p95_ms": 1e3 * times[int(0.95 * len(times))], "mark_ms": 5.0}
+
+
+def transfer(parties=10, repeats=3):
+    problem = PROBLEMS["logistic"]
+    population = problem.__class__("tiny", "logistic", parties, 10, (4,), 1, 5, 1.0).population()
+    fleet = Fleet(population)
+    fleet.engine.open(population)
+    ours = []
+    for ticket in range(1, repeats + 2):
+        payload = {"model": np.random.default_rng(ticket).random(MODEL_BYTES // 4, dtype=np.float32)}
+        started = time.perf_counter()
+        fleet.engine.submit(Order(ticket, nothing.name, tuple(range(parties)), 1, payload))
+        fleet.engine.collect()
+        ours.append(time.perf_counter() - started)
+    fleet.close()
+    bare = [bare_stream(parties) for _ in range(repeats)]
+    rate, bare_rate = (parties * MODEL_BYTES / min(times) / 1e6 for times in (ours[1:], bare))
+    return {"megabytes_a_second": rate, "bare_grpc": bare_rate, "share": rate / bare_rate, "mark": 0.6}
+
+
+def bare_stream(parties):
+    """Seconds for a plain gRPC stream over the same mutual TLS to bring the same bytes to as many processes."""
+    with tempfile.TemporaryDirectory() as place:
+        home = make_home(Path(place) / "coordinator")
+        homes = [enrol(home, Path(place) / str(party), str(party)).folder for party in range(parties)]
+        with ProcessPoolExecutor(parties, get_context("spawn")) as pool:
+            list(pool.map(str, range(parties)))
+            return asyncio.run(_bare(home, homes, pool))
+
+
+async def _bare(home, homes, pool):
+    import grpc
+
+    piece = os.urandom(wire.LARGEST_BODY)
+    ready, together = 0, asyncio.Event()
+
+    async def handler(requests, context):
+        nonlocal ready
+        ready += 1
+        if ready == len(homes):
+            together.set()
+        await together.wait()
+        for _ in range(MODEL_BYTES // len(piece)):
+            await context.write(piece)
+
+    own, authority = home.identity("coordinator"), home.identity("authority").certificate
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    methods = {"Link": grpc.stream_stream_rpc_method_handler(handler)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("tequio.Coordinator", methods),))
+    credentials = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
+    server.add_secure_port(f"0.0.0.0:{PORT}", credentials)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    waiting = [loop.run_in_executor(pool, _drain, str(folder)) for folder in homes]
+    await together.wait()
+    started = time.perf_counter()
+    await asyncio.gather(*waiting)
+    spent = time.perf_counter() - started
+    await server.stop(0)
+    return spent
+
+
+def _drain(folder):
+    import grpc
+
+    home = PartyHome(Path(folder))
+    credentials = grpc.ssl_channel_credentials(home.authority, home.identity.key, home.identity.certificate)
+    with grpc.secure_channel(f"localhost:{PORT}", credentials, options=CHANNEL_OPTIONS) as channel:
+        return sum(len(data) for data in channel.stream_stream(LINK)(iter([b"x"])))
+
+
+def fedavg(repeats=8):
+    problem = PROBLEMS["mlp"]
+    population = problem.population()
+    import torch
+
+    torch.zeros(1)
+    from tequio.engines.threads import one_thread
+
+    one_thread()
+    fleet = Fleet(population)
+    network = Rounds(problem.algorithm(), population, fleet.engine)
+    local = Rounds(problem.algorithm(), population, build("engine", "local", {"workers": 0}).create())
+    best = best_in_turn({"network": network, "local": local}, repeats)
+    local.engine.close()
+    fleet.close()
+    return {"network_seconds": best["network"], "local_seconds": best["local"],
+            "ratio": best["network"] / best["local"], "mark": 1.5}
+
+
+def idle(parties=1000, seconds=60):
+    import psutil
+
+    with tempfile.TemporaryDirectory() as place:
+        home = make_home(Path(place) / "coordinator")
+        homes = [enrol(home, Path(place) / f"p{party}", f"p{party}").folder for party in range(parties)]
+        command = [sys.executable, "-m", "tequio", "coordinator", "serve", "--home", str(home.folder)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as coordinator:
+            coordinator.stderr.readline()
+            drain = subprocess.Popen(["cat"], stdin=coordinator.stderr, stdout=subprocess.DEVNULL)
+            process = psutil.Process(coordinator.pid)
+            empty = process.memory_info().rss
+            spent = asyncio.run(_idle(homes, process, seconds))
+            coordinator.terminate()
+        drain.wait()
+    return {**spent, "megabytes_before": empty / 1e6, "marks": {"megabytes": 1000, "share_of_a_core": 0.05}}
+
+
+async def _idle(homes, process, seconds):
+    import grpc
+
+    calls = []
+    for place in homes:
+        home = PartyHome(place)
+        credentials = grpc.ssl_channel_credentials(home.authority, home.identity.key, home.identity.certificate)
+        channel = grpc.aio.secure_channel(f"localhost:{PORT}", credentials, options=CHANNEL_OPTIONS)
+        call = channel.stream_stream(LINK)()
+        await call.write(wire.frame(wire.Hello(home.facts["name"], 1, 1, "0.1.0", 10, "{}")))
+        calls.append((channel, call))
+    for _, call in calls:
+        assert isinstance(wire.from_coordinator(await call.read())[0], wire.Welcome)
+    await asyncio.sleep(5)
+    before = process.cpu_times()
+    await asyncio.sleep(seconds)
+    after, memory = process.cpu_times(), process.memory_info().rss
+    used = after.user + after.system - before.user - before.system
+    for channel, _ in calls:
+        await channel.close()
+    return {"parties": len(calls), "megabytes": memory / 1e6, "share_of_a_core": used / seconds}
+
+
+CASES = {"latency": latency, "transfer": transfer, "fedavg": fedavg, "idle": idle}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CASES:
+        print(name, json.dumps(CASES[name]()), flush=True)

@@ -1,0 +1,144 @@
+"""Updates are released only to an aggregator whose code has been attested.
+
+An attestor says, under a key that parties know beforehand, which code answers a fresh challenge. In a trusted execution
+environment the hardware says so. The attestor `software` is a declared stand-in: it measures the package's own files
+and signs with a key that is in them, so that it shows that the protocol works, and protects against nobody who can
+write to the coordinator's disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tequio.components import build
+from tequio.errors import PermissionDenied
+from tequio.federation.stages import Trait
+from tequio.federation.task import task
+from tequio.privacy.aggregation.keys import is_signed, signature, signing_public
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tequio.federation.federation import Federation
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+
+ATTESTED = "attested"
+_STAND_IN = sha256(b"tequio software attestor: a declared stand-in, no secret").digest()
+
+
+class Attestor(Protocol):
+    """Says which code runs at the coordinator, in words that parties can check."""
+
+    def attest(self, challenge: bytes) -> Payload:
+        """At the coordinator: what runs here, bound to a fresh challenge."""
+        ...
+
+    def verify(self, statement: Payload, challenge: bytes) -> str:
+        """At the party: the measurement that the statement proves; an error where it proves none."""
+        ...
+
+
+@register("attestor", "software")
+@dataclass(frozen=True)
+class SoftwareAttestor:
+    """A declared stand-in for attested hardware: measures the installed package, with a key that everybody has."""
+
+    def attest(self, challenge: bytes) -> Payload:
+        """The hash of the package's files."""
+        measurement = measured_package()
+        return {"measurement": measurement, "signature": signature(_STAND_IN, _words(measurement, challenge))}
+
+    def verify(self, statement: Payload, challenge: bytes) -> str:
+        """The measurement, if it is signed for this challenge."""
+        measurement, signed = statement.get("measurement"), statement.get("signature")
+        if not isinstance(measurement, str) or not isinstance(signed, bytes) or not is_signed(
+                signing_public(_STAND_IN), signed, _words(measurement, challenge)):
+            raise PermissionDenied("the coordinator's attestation is forged, or answers another challenge",
+                                   remedy="do not send updates to it")
+        return measurement
+
+
+@register("stage", "attested")
+@dataclass(frozen=True)
+class Attested:
+    """Parties release updates only after the coordinator's code has been attested to them, in every round anew.
+
+    Parameters:
+        attestor: who attests: 'software' is a declared stand-in that protects against nobody
+        measurement: what the code must measure (empty: the same as the party's own installation)
+    """
+
+    attestor: str = "software"
+    measurement: str = ""
+
+    trait: ClassVar[Trait] = Trait(takes=("model", "common", "own", "code", "bytes", "hidden"))
+
+    def prepare(self, federation: Federation, parties: NDArray[np.int64]) -> None:
+        """At the coordinator: answer a challenge of each party."""
+        quiet, settings = federation.off_the_clock(), {"stage": self}
+        challenges = quiet.ask(parties, pose_challenge, settings=settings)
+        made: Attestor = build("attestor", self.attestor)
+        quiet.ask(challenges.parties, check_attestation, settings=settings, each={
+            reply.party: {"statement": made.attest(reply.payload["challenge"])} for reply in challenges})
+
+    def send(self, party: Party, payload: Payload) -> Payload:
+        """At the party: nothing leaves for code that was not attested in this round."""
+        state = party.state.get(ATTESTED, {})
+        if state.get("round") != party.round or not state.get("checked"):
+            raise PermissionDenied(f"party '{party.name}' has seen no attestation of the coordinator's code in this "
+                                   "round", remedy="the coordinator must answer the party's challenge first")
+        del party.state[ATTESTED]
+        return payload
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """Nothing to undo."""
+        return replies
+
+
+@task("attested.challenge")
+def pose_challenge(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """A fresh random challenge."""
+    challenge = secrets.token_bytes(32)
+    party.state[ATTESTED] = {"round": party.round, "challenge": challenge, "checked": False}
+    return {"challenge": challenge}
+
+
+@task("attested.check")
+def check_attestation(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """Believe the coordinator only if its code measures what it must."""
+    state, stage = party.state.get(ATTESTED, {}), settings["stage"]
+    if state.get("round") != party.round:
+        raise PermissionDenied(f"party '{party.name}' has posed no challenge in this round")
+    made: Attestor = build("attestor", stage.attestor)
+    found, wanted = made.verify(payload["statement"], state["challenge"]), stage.measurement or measured_package()
+    if found != wanted:
+        raise PermissionDenied(f"the coordinator runs other code ({found[:12]}...) than party '{party.name}' agreed to "
+                               f"({wanted[:12]}...)", remedy="install the same version, or ask what was changed")
+    party.state[ATTESTED] = {**state, "checked": True}
+    return {}
+
+
+@lru_cache(maxsize=1)
+def measured_package() -> str:
+    """The hash of all Python files of the installed package, with their names."""
+    import tequio
+
+    root, whole = Path(tequio.__path__[0]), sha256()
+    for path in sorted(root.rglob("*.py")):
+        whole.update(f"{path.relative_to(root).as_posix()}\0".encode() + sha256(path.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _words(measurement: str, challenge: bytes) -> bytes:
+    return b"tequio attestation|" + measurement.encode() + b"|" + challenge

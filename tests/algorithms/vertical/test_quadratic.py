@@ -1,0 +1,98 @@
+"""The cut series of the logistic loss and its gradient, against the functions themselves and finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tequio.algorithms.vertical.quadratic import (
+    NOT_CALIBRATED,
+    QUADRATICS,
+    calibrated,
+    constants,
+    predictions,
+    signs,
+    target_scale,
+)
+
+DRAW = np.random.default_rng(3)
+ROWS = DRAW.standard_normal((40, 5))
+WEIGHTS = 0.3 * DRAW.standard_normal(5)
+SIGNS = np.where(DRAW.random(40) < 0.5, -1.0, 1.0)
+MASK = (DRAW.random(40) < 0.7).astype(float)
+
+
+def loss(weights, kind="logistic", targets=SIGNS, mask=None):
+    form, scores = QUADRATICS[kind], ROWS @ weights
+    each = scores * (form.curve / 2 * scores - form.pull * targets) + constants(kind, targets)
+    return float((each * (1.0 if mask is None else mask)).mean())
+
+
+def gradient(weights, kind="logistic", targets=SIGNS, mask=None):
+    form = QUADRATICS[kind]
+    residual = form.curve * (ROWS @ weights) - form.pull * targets
+    return ROWS.T @ (residual * (1.0 if mask is None else mask)) / len(ROWS)
+
+
+def finite_differences(function, weights, step=1e-6):
+    return np.array([(function(weights + step * side) - function(weights - step * side)) / (2 * step)
+                     for side in np.eye(len(weights))])
+
+
+def test_the_series_is_that_of_the_logistic_loss():
+    for margin in (-0.4, -0.05, 0.0, 0.1, 0.4):
+        series = np.log(2) - margin / 2 + margin**2 / 8
+        assert series == pytest.approx(np.log1p(np.exp(-margin)), abs=margin**4 / 192 + 1e-15)
+
+
+def test_the_loss_of_small_scores_is_the_logistic_loss():
+    small = WEIGHTS / 10
+    exact = np.log1p(np.exp(-SIGNS * (ROWS @ small))).mean()
+    assert loss(small) == pytest.approx(exact, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_the_gradient_is_the_slope_of_the_loss(kind, mask):
+    targets = SIGNS if kind == "logistic" else DRAW.standard_normal(40)
+    slope = finite_differences(lambda weights: loss(weights, kind, targets, mask), WEIGHTS)
+    assert gradient(WEIGHTS, kind, targets, mask) == pytest.approx(slope, abs=1e-8)
+
+
+def test_the_gradient_of_small_scores_is_that_of_the_logistic_loss():
+    small = WEIGHTS / 10
+    exact = ROWS.T @ ((1 / (1 + np.exp(-SIGNS * (ROWS @ small))) - 1) * SIGNS) / len(ROWS)
+    assert gradient(small) == pytest.approx(exact, abs=1e-3)
+
+
+def test_masked_rows_count_for_nothing():
+    kept = MASK.astype(bool)
+    form = QUADRATICS["logistic"]
+    residual = form.curve * (ROWS[kept] @ WEIGHTS) - form.pull * SIGNS[kept]
+    assert gradient(WEIGHTS, mask=MASK) == pytest.approx(ROWS[kept].T @ residual / len(ROWS), abs=1e-15)
+
+
+def test_a_calibration_is_the_logistic_regression_on_the_score():
+    from sklearn.linear_model import LogisticRegression
+
+    scores = DRAW.standard_normal(200) + 0.3
+    targets = np.where(scores + DRAW.standard_normal(200) > 0.8, 1.0, -1.0)
+    fitted = LogisticRegression(C=1e6, tol=1e-10).fit(scores[:, None], targets)
+    found = calibrated(scores, targets)
+    assert (found["slope"], found["shift"]) == pytest.approx((fitted.coef_[0, 0], fitted.intercept_[0]), abs=1e-3)
+
+
+def test_scores_that_point_the_wrong_way_are_left_alone():
+    assert calibrated(np.array([1.0, 2.0, -1.0, -2.0]), np.array([-1.0, -1.0, 1.0, 1.0])) == NOT_CALIBRATED
+
+
+def test_scores_that_part_the_classes_stay_finite():
+    found = calibrated(np.array([1.0, 2.0, -1.0, -2.0]), np.array([1.0, 1.0, -1.0, -1.0]))
+    assert 1.0 < found["slope"] < 100.0
+
+
+def test_a_numeric_target_goes_there_and_back():
+    target = np.array([10.0, 20.0, 60.0])
+    scale = target_scale("linear", target)
+    assert predictions("linear", signs("linear", target, scale), scale, {}) == pytest.approx(target)
+    assert target_scale("linear", np.ones(3))["deviation"] == 1.0

@@ -1,0 +1,197 @@
+"""The coordinator's end, with parties that misbehave on purpose: replies twice, late, out of order, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tequio.engines.network import wire
+from tequio.engines.network.engine import Network, NetworkEngine
+from tequio.engines.network.hub import Hub, Link
+from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.transfers import Assembly
+from tequio.errors import EngineError, RunError
+from tequio.federation import payload as payloads
+from tequio.federation.exchange import Announcement, Order
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from parties import population
+
+NAMES = ("north", "south", "east")
+
+
+class FakeParty:
+    """Hears what is sent to it and says what a test wants."""
+
+    def __init__(self, hub, name, ready=True):
+        self.hub, self.ready = hub, ready
+        self.works, self.heard = [], []
+        self.link = Link(wire.Hello(name, 1, 1, "0.1.0", 4, "{}"), self.take, lambda: None)
+
+    def take(self, frames):
+        assembly = Assembly(1 << 30)
+        for data in frames:
+            message, body = wire.from_coordinator(data)
+            self.heard.append(message)
+            if isinstance(message, wire.Chunk):
+                assembly.take(message, body)
+            elif isinstance(message, wire.Begin):
+                self.facts = payloads.decode(assembly.parts([message.part], body)[0])
+                self.say(wire.Ready(message.run) if self.ready else wire.Declined(message.run, "no", "ask"))
+            elif isinstance(message, wire.Work):
+                self.works.append((message, assembly.parts(message.parts, body)))
+
+    def say(self, message, *parts):
+        self.hub.receive(self.link, message, list(parts))
+
+    def answer(self, work, **content):
+        reply = payloads.encode(content)
+        self.say(wire.Result(work.run, work.position, work.digest, 0.1, (0, len(reply))), reply)
+
+
+class Table:
+    """An opened engine, and the three parties at its other end."""
+
+    def __init__(self, **how):
+        self.telemetry = Telemetry()
+        self.hub = Hub(self.telemetry.note, self.telemetry.count)
+        self.parties = [FakeParty(self.hub, name) for name in NAMES]
+        for party in self.parties:
+            self.hub.connect(party.link)
+        self.engine = NetworkEngine(Network(wait=0.2, **how), SimpleNamespace(hub=self.hub, stop=lambda: None))
+        self.engine.announce(Announcement("run-1", {"algorithm": "fedavg"}))
+        self.engine.open(population(3, names=NAMES))
+
+    def ask(self, ticket, payload=None, parties=(0, 1, 2), **extra):
+        self.engine.submit(Order(ticket, "a task", parties, 1, payload or {}, **extra))
+        return [party.works[-1][0] if party.works else None for party in self.parties]
+
+
+@pytest.fixture
+def table():
+    return Table()
+
+
+def values(outcome):
+    return {reply.party: reply.payload["value"] for reply in outcome.replies}
+
+
+def test_parties_hear_who_they_are_in_the_run(table):
+    assert [party.facts["index"] for party in table.parties] == [0, 1, 2]
+    assert table.parties[0].facts | {"index": 0} == table.parties[1].facts | {"index": 0}
+    assert table.parties[0].facts["algorithm"] == "fedavg"
+
+
+def test_replies_may_come_in_any_order_twice_and_too_late(table):
+    first = table.ask(1)
+    for place in (2, 0, 0, 1):
+        table.parties[place].answer(first[place], value=place)
+    assert values(table.engine.collect()) == {0: 0, 1: 1, 2: 2}
+    second = table.ask(2)
+    for place in (0, 1, 2):
+        table.parties[place].answer(first[place], value=99)  # once more, long after
+        table.parties[place].answer(second[place], value=place + 10)
+    assert values(table.engine.collect()) == {0: 10, 1: 11, 2: 12}
+    assert table.telemetry.counts()["replies_ignored", ""] == 4
+
+
+def test_a_reply_to_other_work_at_the_same_place_does_not_count(table):
+    work = table.ask(1, parties=(0,))[0]
+    reply = payloads.encode({"value": 1})
+    table.parties[0].say(wire.Result(work.run, work.position, "another digest", 0.1, (0, len(reply))), reply)
+    table.parties[0].answer(work, value=2)
+    assert values(table.engine.collect()) == {0: 2}
+
+
+def test_a_reply_that_is_no_payload_is_that_partys_failure(table):
+    works = table.ask(1)
+    for party, work in zip(table.parties[:2], works, strict=False):
+        party.answer(work, value=1)
+    table.parties[2].say(wire.Result(works[2].run, works[2].position, works[2].digest, 0.1, (0, 3)), b"\x80\x04K")
+    outcome = table.engine.collect()
+    assert values(outcome) == {0: 1, 1: 1}
+    assert "its reply cannot be read" in outcome.failures[0].cause
+
+
+def test_a_party_that_comes_back_hears_of_the_run_and_of_what_it_owes(table):
+    work = table.ask(1, parties=(1,))[1]
+    table.hub.disconnect(table.parties[1].link)
+    back = FakeParty(table.hub, "south")
+    table.hub.connect(back.link)
+    assert [type(message) for message in back.heard] == [wire.Begin, wire.Work]
+    assert back.works[-1][0] == work
+    back.answer(work, value=7)
+    assert values(table.engine.collect()) == {1: 7}
+
+
+def test_a_second_link_of_a_party_takes_the_place_of_the_first(table):
+    closed = []
+    older = Link(table.parties[0].link.hello, lambda frames: None, lambda: closed.append(True))
+    table.hub.connect(older)
+    newer = FakeParty(table.hub, "north")
+    table.hub.connect(newer.link)
+    assert closed == [True]
+    table.hub.disconnect(older)
+    assert "north" in table.hub.present()
+
+
+def test_deadlines_and_absences_are_failures_that_say_so():
+    table = Table(deadline=0.01, absence=60.0)
+    table.ask(1, parties=(0,))
+    assert "no answer came within 0.01 s" in table.engine.collect().failures[0].cause
+    table = Table(absence=0.0)
+    table.ask(1, parties=(0, 1))
+    table.hub.disconnect(table.parties[0].link)
+    table.parties[1].answer(table.parties[1].works[-1][0], value=1)
+    outcome = table.engine.collect()
+    assert "it has been away" in outcome.failures[0].cause
+    assert values(outcome) == {1: 1}
+
+
+def test_states_stay_with_the_parties_and_a_checkpoint_says_after_which_task(table):
+    works = table.ask(1)
+    for place in (0, 1):
+        table.parties[place].answer(works[place], value=1)
+    table.parties[2].say(wire.Failed(works[2].run, works[2].position, works[2].digest, "why"))
+    table.engine.collect()
+    snapshot = table.engine.states()
+    assert snapshot == {0: {"position": 1, "issued": 1}, 1: {"position": 1, "issued": 1}}
+    assert [(work.position, work.base, work.keep) for work in table.ask(2)] == [(2, 1, 0), (2, 1, 0), (2, 0, 0)]
+    other = Table()
+    other.engine.restore(snapshot)
+    assert [(work.position, work.base, work.keep) for work in other.ask(1)] == [(2, 1, 1), (2, 1, 1), (2, 0, 0)]
+    with pytest.raises(RunError, match="not made over the network"):
+        other.engine.restore({0: {"own_model": {}}})
+
+
+def test_the_same_work_has_the_same_digest_and_other_work_another(table):
+    first = table.ask(1, {"model": 1})[0].digest
+    assert Table().ask(1, {"model": 1})[0].digest == first
+    assert Table().ask(1, {"model": 2})[0].digest != first
+    assert Table().ask(1, {"model": 1}, settings={"a": 1})[0].digest != first
+    assert Table().ask(1, {"model": 1}, each=({"b": 1}, {}, {}))[0].digest != first
+
+
+def test_a_run_starts_only_when_all_are_there_and_willing():
+    table = Table()
+    table.hub.disconnect(table.parties[2].link)
+    again = NetworkEngine(Network(wait=0.01), SimpleNamespace(hub=table.hub))
+    with pytest.raises(EngineError, match=r"1 of 3 parties did not dial in within 0\.01 s: east"):
+        again.open(population(3, names=NAMES))
+    unwilling = FakeParty(table.hub, "east", ready=False)
+    table.hub.connect(unwilling.link)
+    again.announce(Announcement("run-2"))
+    with pytest.raises(EngineError, match="party 'east' declined the run: no"):
+        again.open(population(3, names=NAMES))
+    with pytest.raises(EngineError, match="nothing was submitted"):
+        table.engine.collect()
+
+
+def test_the_status_says_who_is_there_and_who_owes_what(table):
+    table.ask(1, parties=(0, 2))
+    status = table.hub.status()
+    assert status["runs"]["run-1"] == {"parties": 3, "owing": ["north", "east"], "waiting": {}}
+    assert status["parties"]["south"]["connected"] is True

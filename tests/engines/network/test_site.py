@@ -1,0 +1,286 @@
+"""A party at work, without a network: a task is done once, states are kept, the policy is held against everything."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tequio.data.dataset import Dataset
+from tequio.data.schema import Schema, Target
+from tequio.engines.network.approvals import Approvals
+from tequio.engines.network.audit import AuditLog, entries
+from tequio.engines.network.holding import OwnRows
+from tequio.engines.network.policy import Policy, read_policy, tasks_of
+from tequio.engines.network.site import Site
+from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.wire import Declined, Ready, Waiting, Work
+from tequio.errors import ConfigError, EngineError, PermissionDenied, RunError
+from tequio.federation import payload as payloads
+from tequio.federation.task import task
+
+from .fleet import enrol, make_coordinator
+
+
+@task("site test.count")
+def count(party, payload, settings):
+    party.state["calls"] = party.state.get("calls", 0) + 1
+    return {"calls": party.state["calls"], "luck": party.rng("luck").random(), "rows": len(party.data.train)}
+
+
+@task("site test.fail")
+def fail(party, payload, settings):
+    party.state["calls"] = 99
+    raise ValueError("patient 17 is odd")
+
+
+@task("site test.rows", shares_rows=True)
+def rows(party, payload, settings):
+    return {"rows": party.data.train.features}
+
+
+@pytest.fixture(scope="module")
+def party_home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    return enrol(make_coordinator(folder / "coordinator"), folder / "north", "north", {})
+
+
+@pytest.fixture
+def site(party_home, tmp_path):
+    return make_site(party_home, tmp_path)
+
+
+def make_site(party_home, tmp_path, **policy):
+    for stem in ("authority.pem", "party.pem", "party.key"):
+        target = tmp_path / stem
+        if not target.exists():
+            target.write_bytes((party_home.folder / stem).read_bytes())
+    dataset = Dataset.of(Schema.of_numbers(["a", "b"], Target("classes", ("no", "yes"))),
+                         np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2)
+    return Site(type(party_home)(tmp_path), OwnRows("north", dataset), Policy(**policy),
+                Telemetry(AuditLog(tmp_path / "audit.jsonl")))
+
+
+def told(site, **facts):
+    plain = {"index": 1, "parties": 3, "seed": 4, "split": {"validation": 0.0, "test": 0.1, "stratify": True},
+             "overrides": {}, "algorithm": "fedavg", "schema": site._holding.schema, **facts}
+    return payloads.encode(plain)
+
+
+def work(position, base=0, name="site test.count", digest="d", keep=0, run="run-1", round=1):
+    return Work(run, position, base, keep, digest, name, round, ((0, 0), (0, 0), (0, 0)))
+
+
+def parts(**settings):
+    return [payloads.encode({"settings": settings, "stages": []}), payloads.encode({}), b""]
+
+
+def calls(record):
+    return payloads.decode(record.reply)["calls"]
+
+
+def test_the_same_work_is_done_once_even_by_another_process(site, party_home, tmp_path):
+    assert isinstance(site.begin("run-1", told(site)), Ready)
+    first = site.do(work(1), parts())
+    assert site.do(work(1), parts()) == first
+    assert calls(site.do(work(2, base=1), parts())) == 2
+    again = make_site(party_home, tmp_path)
+    again.begin("run-1", told(again))
+    assert again.do(work(2, base=1), parts()).reply == site.do(work(2, base=1), parts()).reply
+    assert calls(again.do(work(3, base=2), parts())) == 3
+
+
+def test_a_run_that_goes_back_to_a_checkpoint_finds_the_state_of_that_moment(site):
+    site.begin("run-1", told(site))
+    for position in range(1, 6):
+        site.do(work(position, base=position - 1), parts())
+    assert calls(site.do(work(4, base=2, digest="other"), parts())) == 3
+    assert calls(site.do(work(5, base=4, digest="other"), parts())) == 4
+    with pytest.raises(RunError, match=r"state after task 3 .* is not on this party's disk"):
+        site.do(work(6, base=3), parts())
+
+
+def test_states_that_no_checkpoint_refers_to_are_forgotten(site, tmp_path):
+    site.begin("run-1", told(site))
+    for position in range(1, 6):
+        site.do(work(position, base=position - 1, keep=max(position - 2, 0)), parts())
+    kept = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
+    assert kept == ["task-000000000003", "task-000000000004", "task-000000000005"]
+    site.end("run-1")
+    assert [path.name for path in (tmp_path / "runs" / "run-1").iterdir()] == ["task-000000000005"]
+    with pytest.raises(PermissionDenied, match="takes no part"):
+        site.do(work(6, base=5), parts())
+
+
+def test_a_task_that_fails_changes_nothing_and_its_trace_stays_here(site):
+    site.begin("run-1", told(site))
+    site.do(work(1), parts())
+    with pytest.raises(EngineError, match="ValueError: patient 17 is odd") as failure:
+        site.do(work(2, base=1, name="site test.fail"), parts())
+    cause, _ = site.explain(work(2), failure.value)
+    assert "Traceback" not in cause
+    assert calls(site.do(work(3, base=1), parts())) == 2
+
+
+def test_a_full_disk_fails_the_task_and_loses_nothing(site, monkeypatch):
+    site.begin("run-1", told(site))
+    site.do(work(1), parts())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", no_space)
+        with pytest.raises(EngineError, match="No space left on device") as failure:
+            site.do(work(2, base=1), parts())
+        assert "free some space" in failure.value.remedy
+    assert calls(site.do(work(2, base=1), parts())) == 2
+
+
+def no_space(*paths):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_random_numbers_follow_from_a_secret_of_the_party(party_home, tmp_path):
+    def luck(folder, **policy):
+        folder.mkdir(exist_ok=True)
+        own = make_site(party_home, folder, **policy)
+        own.begin("run-1", told(own))
+        return payloads.decode(own.do(work(1), parts()).reply)["luck"]
+
+    here, there = luck(tmp_path / "a"), luck(tmp_path / "b")
+    known = luck(tmp_path / "c", private_randomness=False)
+    assert len({here, there, known}) == 3
+    assert luck(tmp_path / "a") == here
+    assert luck(tmp_path / "d", private_randomness=False) == known
+
+
+@pytest.mark.parametrize(("policy", "facts", "cause"), [
+    ({"algorithms": ("kmeans",)}, {}, "algorithm 'fedavg' is not among the policy's 'algorithms'"),
+    ({"coordinators": ("0" * 64,)}, {}, "not among the policy's 'coordinators'"),
+    ({"minimum_rows": 21}, {}, "has 20 rows and its policy wants at least 21"),
+    ({"minimum_parties": 4}, {}, "the run has 3 parties, the policy wants at least 4"),
+    ({}, {"learner": {"name": "torch", "module": "os:system"}}, "names the function 'os:system'"),
+    ({}, {"share": "abc"}, "not about the data that this party holds"),
+    ({}, {"schema": '{"features": [], "target": {"kind": "none", "names": [], "name": "t"}, "shape": [0]}'},
+     "other columns, categories or classes"),
+    ({}, {"index": "one"}, "announced badly"),
+])
+def test_runs_that_the_policy_does_not_allow_are_declined_and_noted(party_home, tmp_path, policy, facts, cause):
+    site = make_site(party_home, tmp_path, **policy)
+    answer = site.begin("run-1", told(site, **facts))
+    assert isinstance(answer, Declined)
+    assert cause in answer.cause
+    assert entries(tmp_path / "audit.jsonl")[-1]["event"] == "run declined"
+
+
+def test_runs_with_names_that_lead_elsewhere_are_declined(site, tmp_path):
+    answer = site.begin("../../run", told(site))
+    assert isinstance(answer, Declined)
+    assert "cannot be called" in answer.cause
+    assert not (tmp_path.parent / "run").exists()
+    assert isinstance(site.begin("run-1", b"\x00garbage"), Declined)
+
+
+NOISE = {"$component": ["stage", "noise"], "parameters": {"deviation": 0.5}}
+
+
+@pytest.mark.parametrize(("policy", "name", "stages", "settings", "cause"), [
+    ({"tasks": ("train",)}, "site test.count", [], {}, "task 'site test.count' is not among"),
+    ({"algorithms": ("fedavg",)}, "site test.count", [], {}, "no part of the algorithm 'fedavg'"),
+    ({}, "site test.nothing", [], {}, "no task 'site test.nothing' is installed"),
+    ({}, "site test.count", [], {"learner": {"$component": ["learner", "torch"],
+                                             "parameters": {"module": "shutil:rmtree"}}}, "'shutil:rmtree'"),
+    ({"require": ({"stage": "noise"},)}, "site test.count", [], {}, "pass the stage 'noise', and the run has none"),
+    ({"require": ({"stage": "noise", "at_least": {"deviation": 1.0}},)}, "site test.count", [NOISE], {},
+     "deviation = 0.5, the policy wants at least 1.0"),
+    ({"maximum_reply_megabytes": 0.00001}, "site test.count", [], {}, "more than 1e-05 MB"),
+    ({}, "site test.rows", [], {}, "asked to hand over rows"),
+])
+def test_tasks_that_the_policy_does_not_allow_are_refused(party_home, tmp_path, policy, name, stages, settings, cause):
+    import msgspec
+
+    site = make_site(party_home, tmp_path)
+    site.policy = msgspec.convert(policy, Policy)
+    site.begin("run-1", told(site, overrides={"share_rows": True}))
+    about = payloads.encode({"settings": settings, "stages": stages})
+    with pytest.raises((PermissionDenied, ConfigError, EngineError), match=cause.replace("(", r"\(")):
+        site.do(work(1, name=name), [about, payloads.encode({}), b""])
+    assert not list(Path(tmp_path / "runs").rglob("task-*"))
+
+
+def test_an_algorithm_brings_its_own_tasks_with_it():
+    assert {"train", "evaluate"} <= tasks_of("fedavg")
+    assert "site test.count" not in tasks_of("fedavg")
+    assert not any(name.startswith("statistics") for name in tasks_of("fedavg"))
+
+
+def test_a_person_approves_or_denies_a_run(party_home, tmp_path):
+    site = make_site(party_home, tmp_path, approval="run")
+    people = Approvals(tmp_path / "approvals")
+    assert isinstance(site.begin("run-1", told(site)), Waiting)
+    with pytest.raises(PermissionDenied):
+        site.do(work(1), parts())
+    people.decide("run-1", approved=True)
+    assert isinstance(site.begin("run-1", told(site)), Ready)
+    assert isinstance(site.begin("run-1", told(site, algorithm="kmeans")), Waiting)  # not what was approved
+    people.decide("run-1", approved=False)
+    answer = site.begin("run-1", told(site, algorithm="kmeans"))
+    assert isinstance(answer, Declined)
+    assert "denied" in answer.cause
+    with pytest.raises(ConfigError, match="no run 'other' waits"):
+        people.decide("other", approved=True)
+
+
+def test_a_policy_file_is_checked(tmp_path):
+    path = tmp_path / "policy.toml"
+    assert read_policy(path) == Policy()
+    path.write_text('algorithms = ["fedavg"]\nminimum_rows = 50\n[[require]]\nstage = "s"\nat_least = {noise = 1}\n')
+    assert read_policy(path).minimum_rows == 50
+    path.write_text("minimum_row = 50\n")
+    with pytest.raises(ConfigError, match="did you mean 'minimum_rows'"):
+        read_policy(path)
+    path.write_text("minimum_rows = 'many'\n")
+    with pytest.raises(ConfigError, match="Expected `int`"):
+        read_policy(path)
+
+
+def test_what_is_told_of_the_rows_is_the_policys_choice():
+    assert [Policy(tell_rows=how).told_rows(1234) for how in ("exact", "hundreds", "no")] == [1234, 1200, 1]
+
+
+LOCAL_DP = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 4.0, "arrays": ["update"]}}
+
+
+@task("site test.update")
+def update(party, payload, settings):
+    return {"update": {"w": np.ones(3, np.float32)}}
+
+
+def noised(stages=(LOCAL_DP,)):
+    return [payloads.encode({"settings": {}, "stages": list(stages)}), payloads.encode({}), b""]
+
+
+def test_a_privacy_budget_is_kept_over_all_runs_and_restarts(party_home, tmp_path):
+    from tequio.engines.network.policy import Budget
+    from tequio.privacy.accounting import Release, epsilon_of
+
+    paid = 5
+    limit = epsilon_of({Release(2.0): paid}, 1e-5) * 1.0001
+
+    def opened(run):
+        site = make_site(party_home, tmp_path, budget=Budget(limit, 1e-5))
+        site.begin(run, told(site))
+        return site
+
+    site = opened("run-1")
+    for position in (1, 2, 3):
+        site.do(work(position, base=0, name="site test.update"), noised())
+        site.do(work(position, base=0, name="site test.update"), noised())  # the same work is one release
+    site = opened("run-2")
+    for position in (1, 2):
+        site.do(work(position, name="site test.update", run="run-2"), noised())
+    with pytest.raises(PermissionDenied, match="would take the privacy loss of all its runs above"):
+        site.do(work(3, name="site test.update", run="run-2"), noised())
+    assert site._budget.total() == pytest.approx(limit, rel=1e-3)
+    with pytest.raises(PermissionDenied, match="no noise of the party's own"):
+        opened("run-3").do(work(1, name="site test.update", run="run-3"), noised(()))
