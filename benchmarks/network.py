@@ -166,7 +166,8 @@ async def _bare(home, homes, pool):
     server = grpc.aio.server(options=SERVER_OPTIONS)
     methods = {"Link": grpc.stream_stream_rpc_method_handler(handler)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("tequio.Coordinator", methods),))
-    server.add_secure_port(f"0.0.0.0:{PORT}", grpc.ssl_server_credentials([(own.key, own.certificate)], authority, True))
+    credentials = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
+    server.add_secure_port(f"0.0.0.0:{PORT}", credentials)
     await server.start()
     loop = asyncio.get_running_loop()
     waiting = [loop.run_in_executor(pool, _drain, str(folder)) for folder in homes]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tequio.components import build
+from tequio.data.dataset import Dataset
 from tequio.data.inputs.read import read
 from tequio.data.preprocessing import preparations
 from tequio.data.schema import schema_from_json, schema_to_json
@@ -14,6 +17,7 @@ from tequio.engines.network.preparing import fit_everywhere
 from tequio.errors import ConfigError, DataError, EngineError
 from tequio.experiments import store
 from tequio.experiments.config import build_named, config_hash
+from tequio.experiments.privacy import privacy_warnings, with_ledger
 from tequio.experiments.recording import ignore
 from tequio.experiments.runner import announcement_of, run_config
 from tequio.experiments.scenario import Scenario, make_algorithm, make_scenario, overrides_of
@@ -25,7 +29,7 @@ from tequio.federation.population import elsewhere
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
     from tequio.engines.network.service import Service
     from tequio.engines.network.wire import Hello
     from tequio.experiments.recording import Listener
@@ -61,15 +65,24 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Service, plac
     test = _test_rows(config, population)
     preparation = _preparation(config, engine, population, place)
     if preparation:
-        rows = [population.dataset, *([test] if test is not None else [])]
+        rows = [_no_rows(population.schema), *([test] if test is not None else [])]
         for step, statistics in zip(preparations(preparation["steps"]), preparation["statistics"], strict=True):
             rows = [step.apply(dataset, statistics) for dataset in rows]
         population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
     facts = {"schema": next(iter(roster.values())).schema, "preparation": preparation}
-    return Scenario(population, test, None, make_algorithm(config), build_named("topology", config.topology),
-                    Rules(**config.rules), announced=facts)
+    rules = Rules(**config.rules)
+    algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
+    return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
+                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger, announced=facts)
+
+
+def _no_rows(schema: Schema) -> Dataset:
+    """A dataset of that schema, by which to see what a preparation makes of the columns."""
+    kind = schema.target.kind
+    target = None if kind == "none" else np.zeros((0, schema.target.size) if kind == "multilabel" else 0, np.int64)
+    return Dataset.of(schema, np.zeros((0, *schema.shape), np.float32), target)
 
 
 def _refuse_simulation(config: Config) -> None:
@@ -91,7 +104,7 @@ def _roster(config: Config, service: Service, place: Path) -> dict[str, Hello]:
     """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
     path = place / _ROSTER
     asked = build("dataset", REAL_PARTIES, config.data.parameters)
-    names = path.read_text(encoding="utf-8").split() if path.exists() else asked.parties
+    names = path.read_text(encoding="utf-8").splitlines() if path.exists() else asked.parties
     wait = build_named("engine", config.engine).wait
     if names:
         there = service.hub.wait(lambda here: here.keys() >= set(names), wait)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Source
 from tequio.data.partition import Partition
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
-from tequio.errors import DataError
+from tequio.errors import DataError, PermissionDenied
 from tequio.federation.rng import stream
 
 if TYPE_CHECKING:
@@ -122,9 +122,19 @@ def alone(dataset: Dataset, party: int, name: str, split: Split, seed: int,
 def elsewhere(schema: Schema, names: Sequence[str], sizes: Sequence[int], split: Split, seed: int,
               overrides: Mapping[int, Mapping[str, Any]]) -> Population:
     """A population as the coordinator knows it: who there is and how much they hold, and not one row."""
-    empty = np.zeros((0, *schema.shape), dtype=np.float32)
-    kind = schema.target.kind
-    target = None if kind == "none" else np.zeros((0, schema.target.size) if kind == "multilabel" else 0, np.int64)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
-    return Population(Dataset.of(schema, empty, target, name="parties"),
-                      Partition(np.empty(0, dtype=np.int64), offsets, tuple(names)), split, seed, overrides)
+    rows, kind = int(offsets[-1]), schema.target.kind
+    target = np.broadcast_to(np.int64(0), (rows, schema.target.size) if kind == "multilabel" else (rows,))
+    source = Source(_Absent((rows, *schema.shape)), None if kind == "none" else target)
+    return Population(Dataset(schema, source, name="parties"), Partition(np.arange(rows), offsets, tuple(names)), split,
+                      seed, overrides)
+
+
+class _Absent:
+    """Features of rows that can be counted but are not here."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise PermissionDenied("these rows are with their parties", remedy="write a task and ask the parties to run it")

@@ -158,7 +158,7 @@ def test_a_slow_party_is_left_out_while_the_quorum_holds(chaos, service, tmp_pat
 def test_without_a_quorum_it_stops_and_goes_on_later_to_the_same_numbers(chaos, service, tmp_path):
     chaos.hold("1-3", "2-3", "3-3")
     settings = ("engine.deadline=3", "rules.on_failure=continue", "rules.quorum=0.6")
-    with pytest.raises(QuorumError, match="only 2 of 5 parties answered task .* in round 3"):
+    with pytest.raises(QuorumError, match=r"only 2 of 5 parties answered task .* in round 3"):
         run_with_parties(chaos.loaded(tmp_path, *settings), service)
     chaos.release("1-3", "2-3", "3-3")
     folder = next(path for path in tmp_path.iterdir())

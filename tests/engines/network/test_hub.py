@@ -18,7 +18,7 @@ from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Order
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from parties import population  # noqa: E402
+from parties import population
 
 NAMES = ("north", "south", "east")
 
@@ -179,7 +179,7 @@ def test_a_run_starts_only_when_all_are_there_and_willing():
     table = Table()
     table.hub.disconnect(table.parties[2].link)
     again = NetworkEngine(Network(wait=0.01), SimpleNamespace(hub=table.hub))
-    with pytest.raises(EngineError, match="1 of 3 parties did not dial in within 0.01 s: east"):
+    with pytest.raises(EngineError, match=r"1 of 3 parties did not dial in within 0\.01 s: east"):
         again.open(population(3, names=NAMES))
     unwilling = FakeParty(table.hub, "east", ready=False)
     table.hub.connect(unwilling.link)

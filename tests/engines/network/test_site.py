@@ -1,4 +1,4 @@
-"""A party at work, without a network: it does a task once, keeps its states, and holds everything against its policy."""
+"""A party at work, without a network: a task is done once, states are kept, the policy is held against everything."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_finds_the_state_of_that_moment(sit
         site.do(work(position, base=position - 1), parts())
     assert calls(site.do(work(4, base=2, digest="other"), parts())) == 3
     assert calls(site.do(work(5, base=4, digest="other"), parts())) == 4
-    with pytest.raises(RunError, match="state after task 3 .* is not on this party's disk"):
+    with pytest.raises(RunError, match=r"state after task 3 .* is not on this party's disk"):
         site.do(work(6, base=3), parts())
 
 
@@ -234,7 +234,7 @@ def test_a_person_approves_or_denies_a_run(party_home, tmp_path):
 def test_a_policy_file_is_checked(tmp_path):
     path = tmp_path / "policy.toml"
     assert read_policy(path) == Policy()
-    path.write_text('algorithms = ["fedavg"]\nminimum_rows = 50\n[[require]]\nstage = "noise"\nat_least = {deviation = 1}\n')
+    path.write_text('algorithms = ["fedavg"]\nminimum_rows = 50\n[[require]]\nstage = "s"\nat_least = {noise = 1}\n')
     assert read_policy(path).minimum_rows == 50
     path.write_text("minimum_row = 50\n")
     with pytest.raises(ConfigError, match="did you mean 'minimum_rows'"):
@@ -246,3 +246,41 @@ def test_a_policy_file_is_checked(tmp_path):
 
 def test_what_is_told_of_the_rows_is_the_policys_choice():
     assert [Policy(tell_rows=how).told_rows(1234) for how in ("exact", "hundreds", "no")] == [1234, 1200, 1]
+
+
+LOCAL_DP = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 4.0, "arrays": ["update"]}}
+
+
+@task("site test.update")
+def update(party, payload, settings):
+    return {"update": {"w": np.ones(3, np.float32)}}
+
+
+def noised(stages=(LOCAL_DP,)):
+    return [payloads.encode({"settings": {}, "stages": list(stages)}), payloads.encode({}), b""]
+
+
+def test_a_privacy_budget_is_kept_over_all_runs_and_restarts(party_home, tmp_path):
+    from tequio.engines.network.policy import Budget
+    from tequio.privacy.accounting import Release, epsilon_of
+
+    paid = 5
+    limit = epsilon_of({Release(2.0): paid}, 1e-5) * 1.0001
+
+    def opened(run):
+        site = make_site(party_home, tmp_path, budget=Budget(limit, 1e-5))
+        site.begin(run, told(site))
+        return site
+
+    site = opened("run-1")
+    for position in (1, 2, 3):
+        site.do(work(position, base=0, name="site test.update"), noised())
+        site.do(work(position, base=0, name="site test.update"), noised())  # the same work is one release
+    site = opened("run-2")
+    for position in (1, 2):
+        site.do(work(position, name="site test.update", run="run-2"), noised())
+    with pytest.raises(PermissionDenied, match="would take the privacy loss of all its runs above"):
+        site.do(work(3, name="site test.update", run="run-2"), noised())
+    assert site._budget.total() == pytest.approx(limit, rel=1e-3)
+    with pytest.raises(PermissionDenied, match="no noise of the party's own"):
+        opened("run-3").do(work(1, name="site test.update", run="run-3"), noised(()))

@@ -74,7 +74,7 @@ def test_the_walk_through_works_as_written(tmp_path, terminal):
             continue
         for line in (line.removeprefix("$ ") for line in lines if line.startswith("$ ")):
             if line.startswith("tequio party audit"):
-                until(lambda: coordinator.poll() is not None, "the end of the run")
+                until(lambda run=coordinator: run.poll() is not None, "the end of the run")
             there = f"{line} --port {port} --enrolment-port {free_port()}" if "coordinator init" in line else line
             done = terminal(there)
             if line.startswith("tequio coordinator run"):

@@ -18,6 +18,7 @@ from tequio.algorithms.peer.exchange import (
     record_exchange,
     relayed,
 )
+from tequio.algorithms.peer.mailbox import addressed, collect_offers, delivered, open_all, seal_for_all
 from tequio.algorithms.training import fresh_state, job_from, training_settings, training_task
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import Updates
@@ -53,9 +54,11 @@ class Gossip(Algorithm):
 
     Parameters:
         weights: weigh models by training rows (size), alike (uniform), or so that their mean is kept (metropolis)
+        sealed: models travel encrypted from peer to peer, and the coordinator that carries them has no model at all
     """
 
     weights: MixingRule = "size"
+    sealed: bool = False
 
     def start(self, federation: Federation) -> State:
         """A fresh model, for whoever comes first."""
@@ -67,6 +70,8 @@ class Gossip(Algorithm):
 
     def round(self, federation: Federation, state: State) -> State:
         """Everyone trains, sends their model along the links, and mixes what they hear."""
+        if self.sealed:
+            return self._sealed_round(federation, state)
         topology, chosen = peer_topology(federation), self.select(federation, state)
         newcomers = np.setdiff1d(chosen.parties, state.memory["joined"])
         trained = federation.ask(chosen.parties, train_own, settings=training_settings(self),
@@ -79,6 +84,27 @@ class Gossip(Algorithm):
         federation.ask(trained.parties, mix_models, each=heard,
                        settings={"weights": self.weights, "aggregator": self.parts.aggregator})
         return self.conclude(federation, state, chosen, trained, self._mean(trained),
+                             joined=np.union1d(state.memory["joined"], trained.parties))
+
+    def _sealed_round(self, federation: Federation, state: State) -> State:
+        """The same round, in which the coordinator sees boxes only; newcomers start from the fresh model."""
+        topology, chosen = peer_topology(federation), self.select(federation, state)
+        session, offers = collect_offers(federation, chosen.parties)
+        peers = np.array(sorted(offers), dtype=np.int64)
+        links = topology.links(peers, federation.rng("links"))
+        mail = addressed(links, offers, session)
+        newcomers = np.setdiff1d(peers, state.memory["joined"]).tolist()
+        trained = federation.ask(peers, train_own, settings=training_settings(self), each={
+            party: {"mail": mail[party], **({"model": state.model} if party in newcomers else {})} for party in mail})
+        sent = delivered(links, {reply.party: reply.payload["boxes"] for reply in trained}, offers, session)
+        heard = {party: {"neighbours": len(sent[party]["senders"]), "messages": [], "mail": sent[party]}
+                 for party in trained.parties.tolist()}
+        federation.record("peers", {"round": federation.round, "messages": len(links), "bytes": sum(
+            len(box) for mail in sent.values() for box in mail["boxes"])})
+        if heard:
+            federation.ask(trained.parties, mix_models, each=heard,
+                           settings={"weights": self.weights, "aggregator": self.parts.aggregator})
+        return self.conclude(federation, state, chosen, trained,
                              joined=np.union1d(state.memory["joined"], trained.parties))
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
@@ -94,6 +120,8 @@ class Gossip(Algorithm):
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tallies of all peers' models together, so that metrics are means over the peers."""
+        if self.sealed:
+            return None
         if not len(state.memory["joined"]):
             return self.learner.evaluate(state.model, rows)
         known: dict[bytes, Tally] = {}
@@ -119,6 +147,9 @@ def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
 
 def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
     party.state["own_model"] = result.model
+    if "mail" in payload:
+        content = {"model": result.model, "rows": result.rows, "neighbours": payload["mail"]["hears"]}
+        return {"boxes": seal_for_all(party, payload["mail"], content), "rows": result.rows, "loss": result.loss}
     return {"model": result.model, "rows": result.rows, "loss": result.loss}
 
 
@@ -131,7 +162,8 @@ def mix_models(party: Party, payload: Payload, settings: Mapping[str, Any]) -> P
     """Aggregate the peer's own model and those it heard, in party order so that equal peers get equal bits."""
     own = {"sender": party.index, "neighbours": payload["neighbours"], "rows": len(party.data.train),
            "model": party.state["own_model"]}
-    messages = sorted([own, *payload["messages"]], key=lambda message: int(message["sender"]))
+    heard = open_all(party, payload["mail"]) if "mail" in payload else payload["messages"]
+    messages = sorted([own, *heard], key=lambda message: int(message["sender"]))
     senders = [message["sender"] for message in messages]
     weights = mixing_weights(settings["weights"], [message["rows"] for message in messages],
                              [message["neighbours"] for message in messages], senders.index(party.index))

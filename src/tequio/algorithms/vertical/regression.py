@@ -113,6 +113,8 @@ class VerticalRegression(VerticalAlgorithm):
     def scheme(self) -> Scheme:
         """The encryption."""
         table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)
+        if self.hide_matches and table.get("name") == "ckks":
+            table = {"products": 2, **table}  # a mask times a part of the residuals, times a column
         made: Scheme = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
         return made
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tequio.engines.network.approvals import Approvals
+from tequio.engines.network.budget import BudgetBook
 from tequio.engines.network.certificates import fingerprint
 from tequio.engines.network.files import create_private
 from tequio.engines.network.journal import Journal, Record
@@ -49,6 +50,8 @@ class Site:
         self._telemetry = telemetry
         self._authority = fingerprint(home.authority)
         self._approvals = Approvals(home.folder / "approvals")
+        self._budget = None if policy.budget is None else BudgetBook(home.folder / "budget.json", policy.budget.epsilon,
+                                                                     policy.budget.delta)
         self._runs: dict[str, _Engagement] = {}
 
     def begin(self, run: str, announcement: bytes | bytearray) -> Ready | Waiting | Declined:
@@ -101,6 +104,8 @@ class Site:
         check_installed(work.task)
         self.policy.judge_task(work.task, about, engagement.facts)
         index = engagement.facts["index"]
+        if self._budget is not None and work.task not in self.policy.exempt_tasks:
+            self._budget.charge(work, about, len(engagement.population.view(index).train))
         order = Order(work.position, work.task, (index,), work.round, payload, about["settings"],
                       tuple(about["stages"]))
         states = {index: engagement.journal.state(work.base)}
