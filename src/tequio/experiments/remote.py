@@ -71,11 +71,12 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Service, plac
         population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
-    facts = {"schema": next(iter(roster.values())).schema, "preparation": preparation}
+    agreed = next(iter(roster.values())).schema
+    store.write_whole(place / store.SCHEMA, agreed.encode())
     rules = Rules(**config.rules)
     algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
-                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger, announced=facts)
+                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger, announced={"schema": agreed, "preparation": preparation})
 
 
 def _no_rows(schema: Schema) -> Dataset:

@@ -20,7 +20,7 @@ CONFIG, EVENTS, METRICS, PARTIES = "config.toml", "events.jsonl", "metrics.csv",
 LABELS, PARTICIPATION = "labels.csv", "participation.csv"
 MESSAGES, LEAKAGE = "messages.csv", "leakage.csv"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
-STOPPED = "stopped.json"
+STOPPED, SCHEMA = "stopped.json", "schema.json"
 BASELINES = "baselines"
 
 

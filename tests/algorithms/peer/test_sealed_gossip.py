@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
 import toy
+
 from tequio.algorithms.peer.gossip import Gossip
 from tequio.errors import PartyError
 from tequio.federation import payload as payloads
-from tequio.federation.federation import Federation
 from tequio.federation.topologies.peers import Cyclic, Parallel, RandomPeers
 from tequio.learners.learner import LocalTraining
+
+if TYPE_CHECKING:
+    from tequio.federation.federation import Federation
 
 PARTS = toy.parts(LocalTraining(epochs=2, batch=3, learning_rate=0.1))
 

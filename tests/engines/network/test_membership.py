@@ -92,7 +92,8 @@ def test_tokens_of_others_are_refused(home, tmp_path):
         grant(home, asked(home.new_token(hours=-1)))
 
 
-@pytest.mark.parametrize("name", ["../north", "a/b", ".hidden", "", "x" * 64, "coordinator", "north\n", "a\tb", "a ", "ñ"])
+@pytest.mark.parametrize("name", [
+    "../north", "a/b", ".hidden", "", "x" * 64, "coordinator", "north\n", "a\tb", "a ", "ñ"])
 def test_names_that_could_lead_elsewhere_are_refused(home, name):
     token = home.new_token()
     with pytest.raises(ConfigError, match="cannot be called"):

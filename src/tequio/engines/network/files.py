@@ -68,6 +68,6 @@ def check_party_name(name: str) -> str:
     """The name, if a party may be called so."""
     if not is_plain_name(name) or len(name) > _LONGEST_PARTY_NAME or name.lower() in RESERVED_NAMES:
         raise ConfigError(f"a party cannot be called {name[:80]!r}",
-                          remedy="use up to 63 letters, digits, dots, dashes, underscores and spaces, starting with a letter "
-                                 f"or digit, and none of: {', '.join(RESERVED_NAMES)}")
+                          remedy="use up to 63 letters, digits, dots, dashes, underscores and spaces, starting with a "
+                                 f"letter or digit, and none of: {', '.join(RESERVED_NAMES)}")
     return name
