@@ -13,5 +13,6 @@ def metrics_page() -> str:
     return page("Metrics", "Parties send additive counts, never predictions; metrics follow from the sum. In a run's "
                  "tables a metric's name has a prefix: `test.` on the coordinator's test rows, `validation.` on the "
                  "parties' pooled validation rows, `parties.NAME.` how the parties' own test rows differ (`pooled`, "
-                 "`mean`, `sd`, `min`, `max`, `worst_decile`), `train.` as reported while training.",
+                 "`mean`, `sd`, `min`, `max`, `worst_decile`), `train.` as reported while training. "
+                 "`privacy.epsilon` is what a private run has spent by then.",
                  table(["metric", "meaning", "better", "kinds of target"], rows))

@@ -14,6 +14,9 @@ from tequio.experiments.values import Values, means_of_problems, read_values
 F1 = Path(__file__).parent / "published" / "multilabel-f1.csv"
 """F1-macro on common test rows of 179 seeds, from the result files that the author of the thesis published."""
 
+AGREEMENT = F1.with_name("multilabel-agreement.csv")
+"""The same of what the thesis calls subset accuracy, which is agreement of the highest score with the first label."""
+
 METHODS = ("FedAvg", "FedProx", "SCAFFOLD", "APFL", "FLProtector")
 FIVE_DOMAINS = [[96.4, 96.3, 96.1, 97.7, 97.6], [74.3, 71.6, 76.5, 82.4, 84.5], [58.4, 53.5, 67.8, 76.4, 77.1],
                 [65.3, 60.8, 71.5, 86.7, 87.9], [96.2, 94.0, 96.1, 98.3, 98.7]]
@@ -50,6 +53,20 @@ def test_the_published_contest_of_federated_and_local_models():
     assert found.ranking.critical_difference == pytest.approx(0.1465, abs=5e-5)
     [pair] = found.pairs
     assert (pair.first, pair.wins, pair.ties, pair.losses) == ("no federation", 148, 0, 31)
+
+
+def test_the_published_tests_of_agreement():
+    three = compare(AGREEMENT, only=["aggregation*"], over="seeds")
+    assert three.friedman.statistic == pytest.approx(9.5978, abs=5e-5)
+    assert three.friedman.p == pytest.approx(0.008239, abs=5e-7)
+    ranks = dict(zip(three.ranking.methods, three.ranking.ranks, strict=True))
+    assert ranks == pytest.approx({"aggregation 0": 1.8156, "aggregation 1": 2.1285, "aggregation 2": 2.0559}, abs=5e-5)
+    two = compare(AGREEMENT, only=["aggregation 2", "no*"], over="seeds")
+    assert two.ranking.statistic == pytest.approx(5.3687, abs=5e-5)
+    assert two.ranking.p == pytest.approx(0.020501, abs=5e-7)
+    assert two.ranking.ranks == pytest.approx((1.4134, 1.5866), abs=5e-5)
+    assert (two.pairs[0].wins, two.pairs[0].losses) == (105, 74)
+    assert compare(AGREEMENT, only=["aggregation*"], over="problems").friedman.p == pytest.approx(0.202, abs=5e-4)
 
 
 def test_the_published_values_over_data_sets_rather_than_seeds():

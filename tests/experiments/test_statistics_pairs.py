@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tequio.experiments.statistics import friedman, holm, nemenyi_p, rank_methods
-from tequio.experiments.statistics_bayes import bayesian_signed_rank
+from tequio.experiments.statistics_bayes import bayesian_signed_rank, draw_weights
 from tequio.experiments.statistics_pairs import (
     cohen_d,
     estimate,
@@ -97,17 +97,19 @@ def test_the_bayesian_signed_rank_test_equals_baycomp(rope, shift):
     second = np.random.default_rng(5).random(14)
     first = second + shift + np.random.default_rng(6).normal(scale=0.03, size=14)
     expected = baycomp.SignedRankTest.probs(second, first, rope=rope, random_state=0)
-    found = bayesian_signed_rank(first - second, rope, np.random.default_rng(0))
+    found = bayesian_signed_rank(first - second, rope, draw_weights(14, np.random.default_rng(0)))
     expected = expected if rope else (expected[0], 0.0, expected[1])
     assert [found.second, found.alike, found.first] == pytest.approx(expected, abs=0.02)
 
 
 def test_beliefs_add_up_and_equal_methods_favour_neither():
-    found = bayesian_signed_rank(np.zeros(8), 0.0, np.random.default_rng(0))
+    weights = draw_weights(8, np.random.default_rng(0))
+    assert weights.sum(axis=1) == pytest.approx(1)
+    found = bayesian_signed_rank(np.zeros(8), 0.0, weights)
     assert (found.first, found.alike, found.second) == (0.5, 0.0, 0.5)
-    found = bayesian_signed_rank(np.zeros(8), 0.01, np.random.default_rng(0))
+    found = bayesian_signed_rank(np.zeros(8), 0.01, weights)
     assert (found.first, found.alike, found.second) == (0.0, 1.0, 0.0)
-    found = bayesian_signed_rank(np.full(8, 0.3), 0.01, np.random.default_rng(0))
+    found = bayesian_signed_rank(np.full(8, 0.3), 0.01, weights)
     assert found.first > 0.95
     assert found.first + found.alike + found.second == pytest.approx(1)
 

@@ -143,6 +143,8 @@ def show_run(result: Result) -> None:
     if len(result.labels):
         _show_labels(result, console)
     console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)
+    if result.privacy:
+        console.print(f"privacy   {result.privacy['words']}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
     if "clock.seconds" in result.metrics.columns:

@@ -25,7 +25,7 @@ from tequio.experiments.statistics import (
     row_ranks,
     wilcoxon_p,
 )
-from tequio.experiments.statistics_bayes import Belief, bayesian_signed_rank
+from tequio.experiments.statistics_bayes import Belief, bayesian_signed_rank, draw_weights
 from tequio.experiments.statistics_pairs import Estimate, cohen_d, estimate, rank_biserial, wins_ties_losses
 from tequio.experiments.studies.description import fits
 from tequio.experiments.values import Values, common_rope, means_of_problems, read_values
@@ -209,22 +209,24 @@ def _pairs(values: Values, against: str, alpha: float, rope: float, test: Test, 
               if not against or against in (values.methods[first], values.methods[second])]
     turned = _turned(values)
     alone = [wilcoxon_p(turned[:, first], turned[:, second]) for first, second in wanted]
-    adjusted = holm(alone)
-    return tuple(_pair(values, turned, couple, alone[place], adjusted[place], ranking, rope,
-                       (test, alpha, omnibus)) for place, couple in enumerate(wanted))
-
-
-def _pair(values: Values, turned: Any, couple: tuple[int, int], alone: float, adjusted: float, ranking: Ranking,
-          rope: float, decision: tuple[Test, float, Friedman | None]) -> Pair:
-    first, second = couple
-    differences = turned[:, first] - turned[:, second]
-    by_rank = nemenyi_p(ranking.ranks[first] - ranking.ranks[second], len(values.methods), len(turned))
-    test, alpha, omnibus = decision
-    p = {"wilcoxon": alone, "wilcoxon-holm": adjusted, "nemenyi": by_rank}.get(test, 1.0)
+    adjusted, weights = holm(alone), draw_weights(len(turned), np.random.default_rng(_SEED))
     some_differ = omnibus is None or omnibus.f_p <= alpha
-    return Pair(values.methods[first], values.methods[second], estimate(differences), rank_biserial(differences),
-                cohen_d(turned[:, first], turned[:, second]), *wins_ties_losses(differences), alone, adjusted, by_rank,
-                bayesian_signed_rank(differences, rope, np.random.default_rng(_SEED)), some_differ and p <= alpha)
+    pairs = []
+    for place, (first, second) in enumerate(wanted):
+        pair = _pair(turned[:, first], turned[:, second], bayesian_signed_rank(
+            turned[:, first] - turned[:, second], rope, weights))
+        by_rank = nemenyi_p(ranking.ranks[first] - ranking.ranks[second], len(values.methods), len(turned))
+        deciding = {"wilcoxon": alone[place], "wilcoxon-holm": adjusted[place], "nemenyi": by_rank}.get(test, 1.0)
+        pairs.append(replace(pair, first=values.methods[first], second=values.methods[second], wilcoxon=alone[place],
+                             holm=adjusted[place], nemenyi=by_rank, differ=some_differ and deciding <= alpha))
+    return tuple(pairs)
+
+
+def _pair(first: Any, second: Any, belief: Belief) -> Pair:
+    """How two methods differ, before anything is decided."""
+    differences = first - second
+    return Pair("", "", estimate(differences), rank_biserial(differences), cohen_d(first, second),
+                *wins_ties_losses(differences), 1.0, 1.0, 1.0, belief, differ=False)
 
 
 def _turned(values: Values) -> Any:

@@ -61,10 +61,8 @@ def with_noise(arrays: Arrays, noise: Iterator[NDArray[Any]], factor: float = 1.
 def _added(values: NDArray[Any], noise: NDArray[Any], factor: float) -> NDArray[Any]:
     kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
     noise = noise.astype(kind, copy=False)
-    if factor == 1:
-        return np.add(values, noise)
-    total = np.multiply(values, kind.type(factor))
-    return np.add(total, noise, out=total)
+    total: NDArray[Any] = noise + (values if factor == 1 else values * kind.type(factor))
+    return total
 
 
 def _refuse_others(payload: Payload, names: tuple[str, ...]) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
            "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up",
            "worse": "validation loss and accuracy got worse twice in a row",
-           "personal phase done": "the personal phase is done"}
+           "personal phase done": "the personal phase is done",
+           "privacy": "the privacy budget does not pay for another round"}
 """What a stop reason means."""
 
 

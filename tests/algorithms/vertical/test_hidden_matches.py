@@ -7,6 +7,7 @@ import pytest
 from encrypted import PACKAGES, SCHEMES, central, holders, regression, rows_in_clear, trained, weights_of
 from joint import assert_no_ids, assert_no_rows, federation_of, play
 
+from tequio.algorithms.vertical.meaning import UNKNOWN, meaning_of
 from tequio.algorithms.vertical.quadratic import QUADRATICS, constants
 from tequio.data.splits import Split
 from tequio.errors import DataError
@@ -69,6 +70,13 @@ def test_no_message_tells_a_party_which_training_rows_are_common():
         for value in payload.values():
             if receiver != "coordinator" and isinstance(value, np.ndarray) and value.size == mask.size:
                 assert not np.array_equal(value.ravel(), mask), name
+
+
+def test_every_field_of_a_message_is_described():
+    who = holders(40, overlap=0.5)
+    _, federation, _ = trained("plain", who, 1, hide_matches=True, patience=1)
+    fields = {(task, field) for task, _, _, payload in federation.engine.messages for field in payload}
+    assert not [pair for pair in sorted(fields) if meaning_of(*pair) == UNKNOWN]
 
 
 def test_without_common_rows_there_is_nothing_to_learn():

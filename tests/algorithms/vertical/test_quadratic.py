@@ -10,6 +10,7 @@ from tequio.algorithms.vertical.quadratic import (
     QUADRATICS,
     calibrated,
     constants,
+    expanded,
     predictions,
     signs,
     target_scale,
@@ -63,6 +64,16 @@ def test_the_gradient_of_small_scores_is_that_of_the_logistic_loss():
     small = WEIGHTS / 10
     exact = ROWS.T @ ((1 / (1 + np.exp(-SIGNS * (ROWS @ small))) - 1) * SIGNS) / len(ROWS)
     assert gradient(small) == pytest.approx(exact, abs=1e-3)
+
+
+def test_an_expansion_touches_the_logistic_residual():
+    centres = np.array([-3.0, 0.0, 0.5, 4.0])
+    wanted = np.array([1.0, -1.0, 1.0, -1.0])
+    slopes, offsets = expanded(centres, wanted)
+    residual = lambda scores: 1 / (1 + np.exp(-scores)) - (wanted + 1) / 2  # noqa: E731
+    assert slopes * centres + offsets == pytest.approx(residual(centres))
+    assert slopes == pytest.approx((residual(centres + 1e-6) - residual(centres - 1e-6)) / 2e-6, abs=1e-8)
+    assert (slopes[1], offsets[1]) == (0.25, 0.5)
 
 
 def test_masked_rows_count_for_nothing():

@@ -119,6 +119,24 @@ def test_calibration_moves_the_threshold_to_where_the_classes_part():
     assert (found["slope"], found["shift"]) == pytest.approx((fitted.coef_[0, 0], fitted.intercept_[0]), rel=0.05)
 
 
+def logistic_descent(rows, targets, rounds, rate=0.5, decay=0.05):
+    """Descent on the logistic loss itself; the first round's scores are zero, as those of the series."""
+    weights = np.zeros(rows.shape[1])
+    for _ in range(rounds):
+        residual = 1 / (1 + np.exp(-rows @ weights)) - (targets + 1) / 2
+        weights = weights - rate * (rows.T @ residual / len(rows) + decay * weights)
+    return weights
+
+
+def test_expanded_anew_in_every_round_it_is_logistic_regression_itself(scheme):
+    local = LocalTraining(batch=0, learning_rate=0.5, weight_decay=0.05)
+    _, federation, state = trained(scheme, holders(40), 4, local=local, recentre=1, patience=4)
+    rows, targets = rows_in_clear(federation)
+    assert weights_of(federation) == pytest.approx(logistic_descent(rows, targets, 4), abs=2 * NEAR[scheme])
+    exact = np.logaddexp(0, -targets * (rows @ weights_of(federation))).mean()
+    assert state.memory["losses"][-1] == pytest.approx(exact, abs=1e-4)
+
+
 def test_linear_regression_reaches_least_squares():
     local = LocalTraining(batch=0, learning_rate=0.5)
     _, federation, _ = trained("plain", holders(80, target="number"), 60, kind="linear", local=local)
@@ -131,6 +149,7 @@ def test_linear_regression_reaches_least_squares():
     ({"kind": "linear"}, {}, "is for a numeric target"),
     ({"local": LocalTraining(batch=2)}, {}, "could work out each row's residual"),
     ({"local": LocalTraining(batch=32, clip_norm=1.0)}, {}, "cannot be clipped"),
+    ({"hide_matches": True, "recentre": 2}, {}, "cannot be told"),
     ({"hide_matches": True, "alignment": "agreed"}, {}, "there are no matches to hide"),
     ({"encryption": {"name": "paillier", "bits": 512}}, {}, "algorithm.encryption 'paillier': 'bits'"),
 ])

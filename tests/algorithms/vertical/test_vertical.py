@@ -20,11 +20,12 @@ from tequio.algorithms.vertical.rows import PARTS
 from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
 from tequio.data.splits import Split
-from tequio.errors import ConfigError, DataError, PartyError, QuorumError
+from tequio.errors import ConfigError, DataError, PartyError, QuorumError, TequioError
 from tequio.federation.algorithm import Parts
 from tequio.federation.population import Population
 from tequio.federation.selection import RandomParties
 from tequio.learners.metrics import summarise, tally
+from tequio.privacy.psi import openmined
 
 
 def ids_of(population, federation, party):
@@ -33,12 +34,19 @@ def ids_of(population, federation, party):
     return mine.ids[federation.engine.states()[party]["rows"]]
 
 
+@pytest.fixture(params=["psi", "openmined"])
+def alignment(request):
+    if request.param == "openmined":
+        pytest.importorskip("private_set_intersection")
+    return request.param
+
+
 @pytest.mark.parametrize("parties", [1, 2, 3])
 @pytest.mark.parametrize("overlap", [1.0, 0.4])
-def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap):
+def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap, alignment):
     population = dealt(parties=parties, overlap=overlap)
     federation = federation_of(population)
-    play(JointSum(), federation)
+    play(JointSum(alignment=alignment), federation)
     orders = [ids_of(population, federation, party) for party in range(parties)]
     held = [set(population.partition.view(population.dataset, party).ids.tolist()) for party in range(parties)]
     assert set(orders[0].tolist()) == set.intersection(*held)
@@ -47,6 +55,24 @@ def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap):
     parts = [federation.engine.states()[party]["part"] for party in range(parties)]
     assert all((part == parts[0]).all() for part in parts)
     assert [int((parts[0] == code).sum()) for code in range(3)][1:] == [round(0.2 * len(orders[0]))] * 2
+
+
+def test_both_ways_agree_on_the_same_rows():
+    pytest.importorskip("private_set_intersection")
+    ours, theirs = (federation_of(dealt(parties=3)) for _ in range(2))
+    play(JointSum(), ours)
+    play(JointSum(alignment="openmined"), theirs)
+    for party in range(3):
+        assert set(ours.engine.states()[party]["rows"]) == set(theirs.engine.states()[party]["rows"])
+
+
+def test_damaged_messages_of_openmined_are_refused():
+    pytest.importorskip("private_set_intersection")
+    key = openmined.new_key()
+    with pytest.raises(DataError, match="damaged"):
+        openmined.answer(key, [b"1"], b"\xff\xff", 1)
+    with pytest.raises(DataError, match="damaged"):
+        openmined.common(key, {"setup": b"\xff", "response": b""})
 
 
 def test_the_agreed_order_is_the_same_again_though_the_masks_are_not():
@@ -60,10 +86,10 @@ def test_the_agreed_order_is_the_same_again_though_the_masks_are_not():
     assert not any((one == other).all() for one, other in zip(masks, others, strict=True))
 
 
-def test_nothing_of_the_alignment_shows_an_id_a_row_or_a_secret():
+def test_nothing_of_the_alignment_shows_an_id_a_row_or_a_secret(alignment):
     population = dealt(parties=3)
     federation = federation_of(population)
-    play(JointSum(), federation)
+    play(JointSum(alignment=alignment), federation)
     assert_no_ids(federation.engine, population)
     assert_no_rows(federation.engine, population)
     for state in federation.engine.states().values():
@@ -153,9 +179,9 @@ def test_a_failing_party_is_named_with_its_cause():
         play(JointSum(), federation_of(dealt(broken, overlap=1.0)))
 
 
-def test_parties_without_common_ids_are_told_so():
-    with pytest.raises(DataError, match="no ids in common"):
-        play(JointSum(), federation_of(dealt(overlap=0.0)))
+def test_parties_without_common_ids_are_told_so(alignment):
+    with pytest.raises(TequioError, match="no ids in common"):
+        play(JointSum(alignment=alignment), federation_of(dealt(overlap=0.0)))
 
 
 def test_parties_that_agreed_before_need_no_intersection():

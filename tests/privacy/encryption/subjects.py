@@ -10,7 +10,7 @@ import pytest
 from tequio.components import build
 from tequio.privacy.encryption.randomness import seeded
 
-SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {}}
+SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {"products": 2}}
 PACKAGES = {"paillier": "gmpy2", "ckks": "tenseal"}
 every_scheme = pytest.mark.parametrize("name", SCHEMES)
 exact_schemes = pytest.mark.parametrize("name", ["plain", "paillier"])

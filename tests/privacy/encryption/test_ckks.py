@@ -42,6 +42,7 @@ def test_single_slots_of_a_product_tell_nothing_but_their_sum():
     pytest.importorskip("tenseal")
     key, draw = secret("ckks"), drawing()
     product = key.public.product(key.public.encrypt(np.ones(100), draw), np.ones((100, 1)), draw)
+    product = key.public.receive(key.public.send(product, draw), "party '1'")
     slots = np.array(product.content[0].decrypt(key.context.secret_key()))[:100]
     assert np.abs(slots).min() > 1e4
     assert np.abs(slots).mean() == pytest.approx(2.0 ** 29, rel=0.2)
@@ -60,15 +61,26 @@ def test_a_key_of_another_size_than_agreed_on_is_refused():
     payload = secret("ckks").public.to_payload()
     with pytest.raises(EncryptionError, match="degree 8192 was received where one of 16384 was agreed on"):
         build("encryption", "ckks", {"degree": 16384}).public_key(payload)
+    with pytest.raises(EncryptionError, match="of 5 primes was received where one of 4 was agreed on"):
+        build("encryption", "ckks").public_key(payload)
+
+
+def test_one_product_too_many_is_refused():
+    pytest.importorskip("tenseal")
+    key, draw = build("encryption", "ckks").generate(drawing()), drawing()
+    once = key.public.scale(key.public.encrypt([1.0, 2.0], draw), [3.0, 4.0])
+    assert key.decrypt(once) == pytest.approx([3.0, 8.0], abs=1e-4)
+    with pytest.raises(EncryptionError, match="products = 2"):
+        key.public.scale(once, [1.0, 1.0])
 
 
 def test_a_public_key_may_not_bring_the_secret_along():
     pytest.importorskip("tenseal")
-    payload = {"context": secret("ckks").to_payload()["secret"]}
+    payload, context = {"context": secret("ckks").to_payload()["secret"]}, secret("ckks").public.to_payload()["context"]
     with pytest.raises(EncryptionError, match="with its secret part"):
-        build("encryption", "ckks").public_key(payload)
+        build("encryption", "ckks", {"products": 2}).public_key(payload)
     with pytest.raises(EncryptionError, match="without its secret part"):
-        build("encryption", "ckks").secret_key({"secret": secret("ckks").public.to_payload()["context"]})
+        build("encryption", "ckks", {"products": 2}).secret_key({"secret": context})
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all"])

@@ -167,3 +167,25 @@ def test_runs_that_cannot_be_paired_are_shown_without_statistics(client):
     assert answer.status_code == 200
     assert "nothing can be paired" in answer.text
     assert len(data_of(answer.text)) == 2
+
+
+def test_of_vertical_trees_a_party_sees_its_own_splits(tmp_path):
+    import tequio
+    from tequio.views.web.settings import Settings
+
+    from .conftest import client_of
+
+    made = tequio.run({"name": "two", "rounds": 1, "engine": {"workers": 1}, "output": {"folder": str(tmp_path)},
+                       "data": {"name": "breast_cancer", "test": 0.0, "split": {"validation": 0.0, "test": 0.25},
+                                "partition": {"name": "columns", "counts": [15, 15]}},
+                       "learner": {"name": "boosted_trees", "depth": 2, "bins": 16},
+                       "algorithm": {"name": "secureboost", "encryption": "plain", "alignment": "agreed"}})
+    client = client_of(Settings(tmp_path))
+    seen = explain(made, party="1")
+    text = client.get(f"/tree/{made.folder.name}?party=1").text
+    assert "As party 1 (" in text
+    assert all(f"own splits on {name}" in text for name in seen.columns)
+    assert client.get(f"/drawing/{made.folder.name}?party=1").status_code == 200
+    row = client.get(f"/tree/{made.folder.name}?row=3")
+    assert row.status_code == 200
+    assert "no single place can explain a row" in row.text

@@ -7,11 +7,11 @@ import pytest
 from tequio import registry
 from tequio.experiments.config import complete, config_hash, load_config, resolved
 from tequio.experiments.tables import Config
-from tequio.views.web.fields import section_of, sections, tables
+from tequio.views.web.fields import as_typed, section_of, sections, tables
 from tequio.views.web.submission import WHOLE, read_submission, typed_from, typed_in
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.toml"))
-NO_SECTION = {"plugins", "sweep", "stages", "overrides"}
+NO_SECTION = {"plugins", "sweep", "search", "stages", "overrides"}
 
 
 def test_every_table_and_key_of_the_config_has_a_place():
@@ -103,6 +103,12 @@ def test_data_that_would_have_to_be_downloaded_is_refused(monkeypatch, tmp_path)
 def test_a_name_of_a_component_that_is_not_there_keeps_the_default():
     assert section_of("algorithm", "nonsense").chosen == "fedavg"
     assert section_of("attack", "").chosen == ""
+
+
+@pytest.mark.parametrize("value", [3, 0.5, True, [1, 2], {"name": "paillier", "bits": 64}, [{"name": "drop"}], [], {}])
+def test_a_value_is_typed_on_one_line_and_read_back(value):
+    field = next(one for one in section_of("data").fields if one.key == "data.prepare")
+    assert field.parse(as_typed(value)) == value
 
 
 def test_boxes_ticked_together_are_a_list():

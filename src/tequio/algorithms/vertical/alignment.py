@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tequio.algorithms.vertical.meaning import tells
+from tequio.algorithms.vertical.openmined import intersect_with_openmined
 from tequio.algorithms.vertical.rows import PARTS, QUERY, common_rows, fit_scale
 from tequio.data.partitions.strata import strata
 from tequio.data.splits import Split, split_rows
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     Settings = Mapping[str, Any]
 
-Alignment = Literal["psi", "agreed"]
-"""By private set intersection, or not at all: the parties hold the same rows in the same order already."""
+Alignment = Literal["psi", "openmined", "agreed"]
+"""By set intersection, ours or OpenMined's, or not at all: the parties hold the same rows in the same order already."""
 
 
 def align(talk: Conversation, how: Alignment) -> dict[str, int]:
@@ -50,6 +51,8 @@ def align(talk: Conversation, how: Alignment) -> dict[str, int]:
 
 def find_common(talk: Conversation, how: Alignment, into: str = "rows") -> int:
     """Let every party keep which of its rows are common, in one order, in its state by a name; how many these are."""
+    if how == "openmined":
+        return intersect_with_openmined(talk, into)
     label_holder, holders = talk.roles.label_holder, talk.roles.holders
     places = intersect(talk) if how == "psi" else _as_they_stand(talk)
     if not len(places[label_holder]):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.algorithms.vertical.alignment import deal_parts, intersect
+from tequio.algorithms.vertical.meaning import tells
 from tequio.algorithms.vertical.rows import PARTS, fit_scale
 from tequio.errors import DataError
 from tequio.federation.task import task
@@ -88,3 +89,7 @@ def settle_linked(party: Party, payload: Payload, settings: Settings) -> Payload
     own = party.state.pop("filled") & (payload["part"] == 0)
     party.state["scale"] = fit_scale(party.rows.take(party.state["rows"][own]))
     return {}
+
+
+tells(take_places, places="an order of the own rows in which common ones share a place, without saying which these are")
+tells(settle_linked, part="which places are for training, and which hold common rows for validation and testing")

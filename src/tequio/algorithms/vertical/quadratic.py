@@ -52,6 +52,21 @@ def target_scale(kind: str, target: NDArray[Any]) -> Payload:
     return {"mean": float(values.mean()), "deviation": float(values.std()) or 1.0}
 
 
+def expanded(centres: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """Slope and offset of the logistic residual as a line in the score, touching it at known scores.
+
+    Around 0 these are 1/4 and -y/2, as in the cut series.
+    """
+    positive = _sigmoid(centres)
+    slopes = positive * (1 - positive)
+    return slopes, positive - (wanted + 1) / 2 - slopes * centres
+
+
+def logistic_loss(scores: Floats, wanted: Floats) -> float:
+    """The mean logistic loss, not cut."""
+    return float(np.logaddexp(0.0, -wanted * scores).mean())
+
+
 def constants(kind: str, wanted: Floats) -> Floats:
     """The part of each row's loss that the weights do not change."""
     return np.full(len(wanted), np.log(2.0)) if kind == "logistic" else wanted * wanted / 2
@@ -63,7 +78,7 @@ def predictions(kind: str, scores: Floats, scale: Payload, calibration: Payload)
         numbers: Floats = scores * scale["deviation"] + scale["mean"]
         return numbers
     margins: Floats = calibration["slope"] * scores + calibration["shift"]
-    positive = 0.5 * (1 + np.tanh(0.5 * margins))  # never overflows
+    positive = _sigmoid(margins)
     return np.stack([1 - positive, positive], axis=1)
 
 
@@ -76,13 +91,18 @@ def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Payload:
     columns = np.stack([scores / spread, np.ones_like(scores)], axis=1)
     found = np.array([1.0, 0.0])
     for _ in range(steps):
-        positive = 0.5 * (1 + np.tanh(0.5 * (columns @ found)))
+        positive = _sigmoid(columns @ found)
         gradient = columns.T @ (positive - (wanted + 1) / 2) + 1e-3 * found
         curvature = (columns * (positive * (1 - positive))[:, None]).T @ columns + 1e-3 * np.eye(2)
         move = np.linalg.solve(curvature, gradient)
         found = found - move / max(1.0, float(np.abs(move).max()))
     slope, shift = float(found[0]) / spread, float(found[1])
     return {"slope": slope, "shift": shift} if slope > 0 and np.isfinite(found).all() else NOT_CALIBRATED
+
+
+def _sigmoid(margins: Floats) -> Floats:
+    half: Floats = 0.5 * (1 + np.tanh(0.5 * margins))  # never overflows
+    return half
 
 
 NOT_CALIBRATED: dict[str, float] = {"slope": 1.0, "shift": 0.0}

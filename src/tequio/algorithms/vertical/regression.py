@@ -113,6 +113,8 @@ class VerticalRegression(VerticalAlgorithm):
     def scheme(self) -> Scheme:
         """The encryption."""
         table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)
+        if self._products() > 1 and table.get("name") == "ckks":
+            table = {"products": 2, **table}
         made: Scheme = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
         return made
 
@@ -139,37 +141,48 @@ class VerticalRegression(VerticalAlgorithm):
 
     def _residuals(self, talk: Conversation, state: State, each: Request, curve: float) -> Payload:
         """The residuals of some rows: the sum of all parties' parts, encrypted."""
-        settings = {**self._settings(f"residual {curve}"), "curve": curve}
+        settings = {**self._settings(f"residual {curve}"), "curve": curve, "pull": QUADRATICS[self.kind].pull}
         return encrypted_sum(talk, self._key(state), tasks.residual, "residual", each, settings)
 
     def _loss(self, talk: Conversation, state: State) -> float:
         """The loss on the validation rows, or without any on training rows, as the label holder tells it."""
+        part, positions = self._loss_rows(state)
+        mean = self._mean_loss(talk, state, self._asked(talk, state, part, positions, "loss"))
+        talk.federation.record("loss", {"round": talk.federation.round, "part": part, "loss": mean})
+        return mean
+
+    def _loss_rows(self, state: State) -> tuple[str, NDArray[np.int64]]:
         part = "validation" if state.model["rows"]["validation"] else "train"
-        positions = np.arange(min(state.model["rows"][part], self.loss_rows))
-        asked, holder = self._asked(talk, state, part, positions, "loss"), talk.roles.label_holder
+        return part, np.arange(min(state.model["rows"][part], self.loss_rows))
+
+    def _mean_loss(self, talk: Conversation, state: State, asked: Payload) -> float:
+        """The cut loss of some rows, under encryption until the label holder takes its pads off."""
+        holder = talk.roles.label_holder
         total = self._residuals(talk, state, {party: dict(asked) for party in talk.roles.holders},
                                 QUADRATICS[self.kind].curve / 2)
         parts: Request = {party: {**asked, "residual": total} for party in talk.roles.holders}
         loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts, self._settings("loss"))
         told = talk.tell(holder, scoring.hide_loss, {**asked, "loss": loss}, settings=self._settings("hide loss"))
         found = opened(talk, told["hidden"], self._settings("open"))
-        mean = float(talk.tell(holder, scoring.loss, {**asked, "opened": found},
-                               settings=self._settings("loss"))["loss"])
-        talk.federation.record("loss", {"round": talk.federation.round, "part": part, "loss": mean})
-        return mean
+        told = talk.tell(holder, scoring.loss, {**asked, "opened": found}, settings=self._settings("loss"))
+        return float(told["loss"])
 
-    def _scored(self, talk: Conversation, state: State, request: Request, then: Task) -> None:
-        """Add up the scores of some rows under encryption and let the label holder go on with them."""
+    def _scored(self, talk: Conversation, state: State, request: Request, then: Task) -> Payload:
+        """Add up the scores of some rows under encryption and let the label holder go on with them; its answer."""
         holder, purpose = talk.roles.label_holder, f"scores {then.name}"
         settings = {**self._settings(purpose), "parties": len(talk.roles.holders)}
         total = encrypted_sum(talk, self._key(state), scoring.part_of_scores, "scores", request, settings)
         told = talk.tell(holder, scoring.hide_scores, {"scores": total}, settings=self._settings(f"hide {purpose}"))
         found = opened(talk, {"scores": told["hidden"]}, self._settings("open"))
-        talk.tell(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._settings("keep"))
+        return talk.tell(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._settings("keep"))
 
     def _calibration_part(self, state: State) -> str:
         """The part of the rows whose scores are calibrated; empty for none."""
         return ""
+
+    def _products(self) -> int:
+        """How many products one after the other ciphertexts must bear: a mask, then a column."""
+        return 2 if self.hide_matches else 1
 
     def _key(self, state: State) -> PublicKey:
         return self.scheme().public_key(state.memory["key"])
@@ -222,14 +235,50 @@ class VerticalLogistic(VerticalRegression):
         loss_rows: at most so many rows (validation rows, where there are any) go into that loss
         calibrate: let the label holder turn scores into log-odds by a regression on training scores (where matches are
             hidden, on validation scores)
+        recentre: every so many rounds, expand the loss anew around the scores of the training rows, which the label
+            holder is told for it: the descent is then that of the logistic loss itself (0: never, as in the paper)
     """
 
     calibrate: bool = True
+    recentre: Annotated[int, Ge(0)] = 0
+
+    def step(self, talk: Conversation, state: State) -> State:
+        """All batches of the round, after the loss has been expanded anew where that is due."""
+        done = state.memory.get("rounds", 0)
+        if self.recentre and done and done % self.recentre == 0:
+            self._scored(talk, state, {party: {"part": "train"} for party in talk.roles.holders}, scoring.recentre)
+            state = state.next(centred=True)
+        return super().step(talk, state).next(rounds=done + 1)
 
     @property
     def kind(self) -> Kind:
         """The cut series of the logistic loss."""
         return "logistic"
+
+    def _residuals(self, talk: Conversation, state: State, each: Request, curve: float) -> Payload:
+        """Of the cut series; once the loss has been expanded anew, the label holder makes them of encrypted scores."""
+        if not state.memory.get("centred"):
+            return super()._residuals(talk, state, each, curve)
+        holder, public = talk.roles.label_holder, self._key(state)
+        scores = encrypted_sum(talk, public, tasks.residual, "residual", each,
+                               {**self._settings("centred scores"), "curve": 1.0, "pull": 0.0})
+        asked = {name: each[holder][name] for name in ("part", "positions", "step")}
+        told = talk.tell(holder, tasks.centred_residual, {**asked, "scores": scores},
+                         settings=self._settings("centred residual"),
+                         check=lambda payload, whose: public.receive(payload["residual"], whose))
+        residual: Payload = told["residual"]
+        return residual
+
+    def _mean_loss(self, talk: Conversation, state: State, asked: Payload) -> float:
+        """The cut loss; where the descent is not on that, the logistic loss, of which the label holder knows scores."""
+        if not self.recentre:
+            return super()._mean_loss(talk, state, asked)
+        request: Request = {party: dict(asked) for party in talk.roles.holders}
+        return float(self._scored(talk, state, request, scoring.exact_loss)["loss"])
+
+    def _products(self) -> int:
+        """One more where the label holder multiplies scores by slopes."""
+        return 2 if self.recentre else super()._products()
 
     def _calibration_part(self, state: State) -> str:
         """Training rows; where nobody knows which of these count, validation rows."""
@@ -241,6 +290,9 @@ class VerticalLogistic(VerticalRegression):
         if target.kind != "classes" or len(target.names) != 2:
             raise ConfigError("the algorithm 'vertical-logistic' is for two classes",
                               remedy="use 'split-nn' for more, or 'vertical-linear' for numbers")
+        if self.recentre and self.hide_matches:
+            raise ConfigError("scores of rows that may not be common cannot be told, so the loss is not expanded there",
+                              remedy="leave out algorithm.recentre or algorithm.hide_matches")
         super()._fits(federation)
 
 

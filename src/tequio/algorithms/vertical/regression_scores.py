@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.algorithms.vertical.quadratic import NOT_CALIBRATED, calibrated, constants, predictions
+from tequio.algorithms.vertical.quadratic import NOT_CALIBRATED, calibrated, constants, logistic_loss, predictions
 from tequio.algorithms.vertical.regression_tasks import columns, drawing, key_of, wanted
 from tequio.algorithms.vertical.rows import asked_rows
 from tequio.federation.task import task
@@ -87,6 +87,20 @@ def calibrate(party: Party, payload: Payload, settings: Settings) -> Payload:
     party.state["calibration"] = calibrated(scores, wanted(party, asked_rows(party, payload), settings))
     party.state["calibrated in"] = party.round
     return {}
+
+
+@task("regression.recentre")
+def recentre(party: Party, payload: Payload, settings: Settings) -> Payload:
+    """At the label holder: keep the present scores of the training rows, around which the loss is expanded anew."""
+    party.state["centre"] = key_of(party, settings).reveal(payload["opened"], party.state.pop("score pads"))
+    return {}
+
+
+@task("regression.exact loss")
+def exact_loss(party: Party, payload: Payload, settings: Settings) -> Payload:
+    """At the label holder: the mean logistic loss of rows whose scores it was told."""
+    scores = key_of(party, settings).reveal(payload["opened"], party.state.pop("score pads"))
+    return {"loss": logistic_loss(scores, wanted(party, asked_rows(party, payload), settings))}
 
 
 @task("regression.keep scores")

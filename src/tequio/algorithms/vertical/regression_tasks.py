@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.algorithms.vertical.quadratic import QUADRATICS, signs, target_scale
+from tequio.algorithms.vertical.quadratic import expanded, signs, target_scale
 from tequio.algorithms.vertical.rows import asked_rows, common_rows, design
 from tequio.errors import EncryptionError
 from tequio.federation.task import task
 from tequio.learners.dense import stepped
+from tequio.privacy.encryption.fixed_point import FixedPoint
 from tequio.privacy.encryption.randomness import source
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     Settings = Mapping[str, Any]
     Floats = NDArray[np.float64]
+
+# Slopes of the logistic function are at most a quarter.
+_SLOPES = FixedPoint(16, 0)
 
 
 @task("regression.make key")
@@ -70,8 +74,20 @@ def residual(party: Party, payload: Payload, settings: Settings) -> Payload:
     rows, public, draw = asked_rows(party, payload), key_of(party, settings), drawing(party, payload, settings)
     known = settings["curve"] * (columns(party, rows) @ party.state["weights"])
     if holds_labels(party):
-        known = known - QUADRATICS[settings["kind"]].pull * wanted(party, rows, settings)
+        known = known - settings["pull"] * wanted(party, rows, settings)
     return {"residual": public.send(_masked(payload, public, known, draw), draw)}
+
+
+@task("regression.centred residual")
+def centred_residual(party: Party, payload: Payload, settings: Settings) -> Payload:
+    """At the label holder: residuals from encrypted scores, by the logistic loss expanded around scores it knows."""
+    public, draw = key_of(party, settings), drawing(party, payload, settings)
+    scores = public.receive(payload["scores"], "the coordinator")
+    positions = payload["positions"]
+    slopes, offsets = expanded(party.state["centre"][positions], wanted(party, asked_rows(party, payload), settings))
+    scaled = public.scale(scores, slopes, _SLOPES)
+    offset = public.encrypt(offsets, draw, FixedPoint(scaled.fraction, public.values.whole))
+    return {"residual": public.send(public.add(scaled, offset), draw)}
 
 
 @task("regression.gradient")

@@ -46,7 +46,7 @@ class SplitNN(VerticalAlgorithm):
     gradients can tell labels by their length and direction; `protection` puts noise against that on them.
 
     Parameters:
-        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        alignment: find common rows by set intersection (psi, or OpenMined's), or take all as they stand (agreed)
         bottom: widths of the layers below the cut
         cut: width of the cut layer, one for all parties with columns or one for each party
         top: widths of the layers above the cut

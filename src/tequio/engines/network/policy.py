@@ -15,6 +15,7 @@ import msgspec
 from tequio import registry
 from tequio.errors import ConfigError, PermissionDenied, nearest
 from tequio.federation.task import Task, find_task
+from tequio.privacy.protocols import PROTOCOL_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +83,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse a task that the policy does not allow."""
         if self.tasks:
             _check_listed(task, self.tasks, "task", "tasks")
-        elif self.algorithms and task not in tasks_of(str(facts.get("algorithm"))):
+        elif self.algorithms and task not in PROTOCOL_TASKS | tasks_of(str(facts.get("algorithm"))):
             raise _refused(f"the task '{task}' is no part of the algorithm '{facts.get('algorithm')}'",
                            "list it under 'tasks' if it is wanted")
         self._check_functions([about.get("settings"), about.get("stages")])
-        if task not in self.exempt_tasks:
+        if task not in PROTOCOL_TASKS.union(self.exempt_tasks):
             for requirement in self.require:
                 _check_stage(requirement, about.get("stages") or [], task)
 

@@ -19,6 +19,7 @@ from tequio.errors import ConfigError, nearest
 from tequio.experiments.bench import million, multilabel, peers, personal, privacy, robust, trees
 from tequio.experiments.bench.choosing import choice_among_a_million, valued_round
 from tequio.experiments.bench.clock import best_in_turn, seconds
+from tequio.experiments.bench.encrypted_regression import ckks_and_paillier, paillier_and_element_by_element
 from tequio.experiments.bench.intersection import intersect
 from tequio.experiments.bench.noise import clipping_and_noise
 from tequio.experiments.bench.plain_loop import PlainLoop
@@ -155,9 +156,9 @@ CASES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
     "million": _million, "multilabel": _multilabel,
     "trees": _trees, "tree-prediction": _tree_prediction, "robust": _robust, "personal": _personal,
-    "consistency": _consistency, "psi": intersect, "secureboost": secureboost, "noise": clipping_and_noise,
-    "masking": privacy.masking, "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression,
-    "noop": _noop,
+    "consistency": _consistency, "psi": intersect, "secureboost": secureboost, "ckks": ckks_and_paillier,
+    "paillier": paillier_and_element_by_element, "noise": clipping_and_noise, "masking": privacy.masking,
+    "encrypted-sum": privacy.encrypted_sum, "compression": privacy.compression, "noop": _noop,
     "import": _import, "help": _help,
 }
 ON_REQUEST: dict[str, Callable[[int, int], dict[str, Any]]] = {"robust-large": _robust_large}

@@ -39,9 +39,9 @@ def secureboost(repeats: int, workers: int) -> dict[str, Any]:
     for _ in range(max(repeats // 3, 1)):
         turns.append({"twin": seconds(twin.next), "ours": seconds(ours.next), "reference": _reference(ours.work())})
     best = {name: min(turn[name] for turn in turns) for name in turns[0]}
-    ratio = min(turn["ours"] / turn["reference"] for turn in turns)
-    return {"seconds": best["ours"], "value": ratio, "mark": _MARK, "unit": "x the time of per-element Paillier-2048",
-            "reference_seconds": best["reference"], "reference": f"scaled from {_SAMPLED}",
+    return {"seconds": best["ours"], "value": best["ours"] / best["reference"], "mark": _MARK,
+            "unit": "x the time of per-element Paillier-2048", "reference_seconds": best["reference"],
+            "reference": f"scaled from {_SAMPLED}",
             "plaintext_twin_seconds": best["twin"], "price_of_encryption": best["ours"] / best["twin"]}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Two products one after the other cost the two primes of 40 bits; 90 stay for the result, of which the scale takes 40,
-# so a slot may hold up to 2**49. Noise and pads take up to 2**30 of that, data up to 2**12. The last prime is for
-# switching keys and may be short, since nothing is rotated. All are below the 218 bits that leave 128 bits of security.
-_PRIMES, _SCALE, _NOISE, _WHOLE, _LARGEST = (60, 30, 40, 40, 40), 2.0 ** 40, 2.0 ** 30, 12, 2.0 ** 40
+# Each product costs a prime of 40 bits; 90 bits stay for the result, of which the scale takes 40, so a slot may hold up
+# to 2**49. Noise and pads take up to 2**30 of that, data up to 2**12. The last prime is for switching keys and may be
+# short, since nothing is rotated. All together are below the 218 bits that leave 128 bits of security.
+_PRIMES = {1: (60, 30, 40, 40), 2: (60, 30, 40, 40, 40)}
+_LEFT, _SCALE, _NOISE, _WHOLE, _LARGEST = 2, 2.0 ** 40, 2.0 ** 30, 12, 2.0 ** 40
 # Opened values say something about the secret key through their error (Li and Micciancio, 2021); noise well above that
 # error drowns it.
 _DROWNING = 2.0 ** -14
@@ -41,7 +42,7 @@ class CkksKey:
     context: Any
     content: bytes
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Tells this key from others."""
         return blake2b(self.content, digest_size=16).hexdigest()
@@ -84,30 +85,28 @@ class CkksKey:
     def scale(self, given: Encrypted, factors: ArrayLike, form: FixedPoint | None = None) -> Encrypted:
         """Each row times its own known factor."""
         checked = _checked(factors, (form or self.values).whole, "factors").ravel()
-        layout = self._layout(given, len(checked))
-        content = tuple(row * factor for row, factor in zip(given.content, layout.of_rows(checked), strict=True))
+        factors = self._layout(given, len(checked)).of_rows(checked)
+        content = tuple(_times(row, factor) for row, factor in zip(given.content, factors, strict=True))
         return replace(given, content=content, bits=given.bits + _WHOLE, fresh=False)
 
     def product(self, given: Encrypted, matrix: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
-        """The known matrix, transposed, times the rows: fresh, with noise over the slots so that only sums are told."""
+        """The known matrix, transposed, times the rows: spread over slots, of which only sums may be told."""
         checked = _checked(matrix, (form or self.values).whole, "factors")
         layout = self._layout(given, len(checked))
         content = []
         for multipliers in layout.of_columns(checked):
-            # Fresh noise also re-randomises: without it the ciphertext would be the old one times the data.
-            result = self._vector(layout.noise(_NOISE, draw))
-            for rows, multiplier in zip(given.content, multipliers, strict=True):
-                result = result + rows * multiplier
-            content.append(result)
+            results = [_times(rows, factor) for rows, factor in zip(given.content, multipliers, strict=True)]
+            content.append(sum(results[1:], results[0]))
         return Encrypted(tuple(content), checked.shape[1], 0, given.bits + _WHOLE + growth(len(checked)),
-                         slot=layout.block, together=layout.copies)
+                         slot=layout.block, together=layout.copies, fresh=False)
 
     def hide(self, given: Encrypted, draw: Source) -> tuple[Encrypted, Payload]:
         """Add a random pad of up to 2**30 to each value; the second part is the pad."""
         pads = np.random.default_rng(draw(256)).uniform(-_NOISE, _NOISE, given.count)
         layout = Layout(given.slot or given.count, self.slots)
         spread = layout.of_sums(pads) if given.slot else layout.of_rows(pads)
-        content = tuple(row + self._vector(pad) for row, pad in zip(given.content, spread, strict=True))
+        content = tuple(row + self._vector(pad + self._noise(given, draw))
+                        for row, pad in zip(given.content, spread, strict=True))
         return replace(given, content=content, fresh=True), {"numbers": pads}
 
     def reveal(self, opened: Payload, pad: Payload) -> Floats:
@@ -120,8 +119,8 @@ class CkksKey:
         return difference
 
     def rerandomise(self, given: Encrypted, draw: Source) -> Encrypted:
-        """The same values in ciphertexts that cannot be linked to the old ones."""
-        content = tuple(row + self._vector(np.zeros(row.size())) for row in given.content)
+        """The same values in ciphertexts that cannot be linked to the old ones; slots of products tell sums only."""
+        content = tuple(row + self._vector(self._noise(given, draw)) for row in given.content)
         return replace(given, content=content, fresh=True)
 
     def send(self, given: Encrypted, draw: Source) -> Payload:
@@ -147,6 +146,11 @@ class CkksKey:
             raise EncryptionError(f"{given.count} encrypted rows do not go with {rows} known ones",
                                   remedy="give one for each row, and multiply before taking products with a matrix")
         return Layout(rows, self.slots)
+
+    def _noise(self, given: Encrypted, draw: Source) -> Floats:
+        """What adds nothing to the values: over the slots of a product noise that sums to zero, elsewhere zeros."""
+        layout = Layout(given.slot or given.count, self.slots)
+        return layout.noise(_NOISE, draw) if given.slot else np.zeros(layout.copies * layout.block)
 
     def _vector(self, values: Floats) -> Any:
         return need_tenseal().ckks_vector(self.context, values)
@@ -198,28 +202,30 @@ class Ckks:
 
     Parameters:
         degree: of the polynomials: 8192 or 16384; half as many values fit into one ciphertext
+        products: how many products one after the other a ciphertext must bear: 1, or 2 where rows are masked first
         randomness: where pads and noise come from; TenSEAL's own randomness is always that of the operating system
     """
 
     degree: Literal[8192, 16384] = 8192
+    products: Literal[1, 2] = 1
     randomness: Origin = "system"
 
     def generate(self, draw: Source) -> CkksSecret:
         """A new pair of keys."""
         tenseal = need_tenseal()
-        context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, self.degree, coeff_mod_bit_sizes=list(_PRIMES), n_threads=1)
+        context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, self.degree, n_threads=1,
+                                  coeff_mod_bit_sizes=list(_PRIMES[self.products]))
         context.global_scale = _SCALE
         return CkksSecret(context, self.public_key({"context": np.frombuffer(_serialised(context), np.uint8)}))
 
     def public_key(self, payload: Payload) -> CkksKey:
         """The public part back from what crossed; refused if of another degree or if it brings a secret along."""
-        content = _bytes_of(payload, "context")
-        context = _context(content)
-        if context.has_secret_key():
+        key = _public_key(_bytes_of(payload, "context"))
+        if key.context.has_secret_key():
             raise EncryptionError("a public CKKS key was received with its secret part",
                                   remedy="the key holder must send the public part only")
-        self._agreed(context)
-        return CkksKey(context, content)
+        self._agreed(key.context)
+        return key
 
     def secret_key(self, payload: Payload) -> CkksSecret:
         """The whole key back from its holder's state."""
@@ -233,6 +239,10 @@ class Ckks:
         if _degree(context) != self.degree:
             raise EncryptionError(f"a CKKS key of degree {_degree(context)} was received where one of {self.degree} "
                                   "was agreed on", remedy="let all parties use the same 'degree'")
+        if (primes := _primes(context)) != len(_PRIMES[self.products]):
+            raise EncryptionError(f"a CKKS key of {primes} primes was received where one of "
+                                  f"{len(_PRIMES[self.products])} was agreed on",
+                                  remedy="let all parties use the same 'products'")
 
 
 def need_tenseal() -> Any:
@@ -242,6 +252,13 @@ def need_tenseal() -> Any:
     except ImportError:
         raise MissingExtra("tenseal", "privacy", "the encryption 'ckks'") from None
     return tenseal
+
+
+def _times(row: Any, factor: Floats) -> Any:
+    if row.ciphertext()[0].coeff_modulus_size() <= _LEFT:
+        raise EncryptionError("a ciphertext cannot be multiplied once more: there would be no room for the result",
+                              remedy="set encryption.products = 2")
+    return row * factor
 
 
 def _checked(values: ArrayLike, whole: int, what: str) -> Floats:
@@ -276,5 +293,14 @@ def _context(content: bytes) -> Any:
                               remedy="ask the key holder for it again") from cause
 
 
+@lru_cache(maxsize=8)
+def _public_key(content: bytes) -> CkksKey:
+    return CkksKey(_context(content), content)
+
+
 def _degree(context: Any) -> int:
     return int(context.seal_context().data.key_context_data().parms().poly_modulus_degree())
+
+
+def _primes(context: Any) -> int:
+    return 1 + int(context.seal_context().data.key_context_data().chain_index())

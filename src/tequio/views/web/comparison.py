@@ -41,5 +41,5 @@ def judge(folders: Sequence[Path], metric: str, *, baselines: bool = False) -> V
     except TequioError as cause:
         return Verdict(trouble=f"No statistics: {cause}")
     ranking = comparison.ranking
-    diagram = "\n".join(rank_lines(ranking)) if ranking is not None and len(ranking.methods) > 2 else ""
+    diagram = "\n".join(rank_lines(ranking, comparison.groups)) if ranking and len(ranking.methods) > 2 else ""
     return Verdict(sheets_of(comparison), sentences(comparison), diagram)

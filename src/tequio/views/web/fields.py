@@ -121,7 +121,10 @@ def as_typed(value: Any) -> str:
     """A value as one would type it into a field."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else write_toml({"value": value}).partition("=")[2].strip()
+    if isinstance(value, str):
+        return value
+    # Inside a list of lists tables are written on one line.
+    return write_toml({"value": [[value]]}).partition("=")[2].strip()[2:-2]
 
 
 def _tables(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
     Settings = Mapping[str, Any]
 
+# Half or more of the columns did best on validation rows of breast cancer and of credit card clients.
+_SHARE_OF_COLUMNS = 2 / 3
+
 
 @register("algorithm", "vertical-forest", paper="Breiman, 2001; Liu et al., 2022",
           example='[algorithm]\nname = "vertical-forest"\n\n[learner]\nname = "random_forest"\ntrees = 50\n')
@@ -52,7 +55,8 @@ if TYPE_CHECKING:
 class VerticalForest(VerticalAlgorithm):
     """A random forest over parties with different columns; a round adds some trees until the learner's are grown.
 
-    Settings of the trees are those of the learner 'random_forest', but for `columns`, which is drawn a tree and party.
+    Settings of the trees are those of the learner 'random_forest', but for `columns`, which is drawn a tree and party,
+    and of which 0 stands for two thirds: the square root is for a draw at every split, and would starve whole trees.
     Each party keeps what its own splits look at, the label holder what the leaves say.
 
     Parameters:
@@ -99,10 +103,9 @@ class VerticalForest(VerticalAlgorithm):
                   settings=self._settings(talk))
 
     def _settings(self, talk: Conversation) -> dict[str, Any]:
-        learner, columns = needed_learner(self, RandomForest), len(talk.federation.schema.features)
-        return {"learner": learner, "columns": learner.columns or 1 / np.sqrt(columns),
-                "apart": True, "hide": bool(talk.roles.others),
-                "encryption": made_encryption(self.encryption),
+        learner = needed_learner(self, RandomForest)
+        return {"learner": learner, "columns": learner.columns or _SHARE_OF_COLUMNS, "apart": True,
+                "hide": bool(talk.roles.others), "encryption": made_encryption(self.encryption),
                 "names": {str(party): talk.federation.name(party) for party in talk.roles.holders}}
 
 

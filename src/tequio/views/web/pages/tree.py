@@ -14,7 +14,9 @@ from tequio.errors import ConfigError, RunError, TequioError
 from tequio.experiments import store
 from tequio.experiments.explaining import explain
 from tequio.experiments.results import Result
+from tequio.experiments.vertical_explaining import PartyTrees
 from tequio.learners.trees.text import count_text, share_text
+from tequio.views import vertical_trees
 from tequio.views.datasets import NOT_HERE, facts_of, where_is
 from tequio.views.explanation_files import tree_html
 from tequio.views.explanations import MOST_COLUMNS, MOST_RULES, cells_of, notes_on, shares_lines, sides_of, title_of
@@ -45,6 +47,9 @@ def show(request: Request) -> Response:
         if not row and not party:
             raise
         trouble, explained = str(cause), _explained(request, "", "")
+    if isinstance(explained, PartyTrees):
+        return page(request, "vertical.html", run=request.path_params["run"], seen=explained, party=party,
+                    trouble=trouble, query="" if trouble else request.url.query)
     rows = [_shown_row(explained, one) for one in explained.rows]
     columns = [(name, share, share_text(share)) for name, share in explained.importance.items() if share > 0]
     rules = [{"if": " and ".join(rule["if"]) or "anything", "then": rule["then"],
@@ -58,21 +63,21 @@ def show(request: Request) -> Response:
 def drawing(request: Request) -> Response:
     """The page that draws the trees, for a frame of the viewer."""
     explained = _explained(request, *(request.query_params.get(name, "").strip() for name in ("row", "party")))
-    html = tree_html(explained)
+    html = vertical_trees.page(explained) if isinstance(explained, PartyTrees) else tree_html(explained)
     # Its script and style stand in the page itself: exactly these may run, and only here.
     allowed = {kind: f"'sha256-{_digest(content)}'" for kind, content in _INLINE.findall(html)}
     policy = POLICY.format(script=allowed["script"], style=allowed["style"], frame="'self'")
     return HTMLResponse(html, headers={"content-security-policy": policy})
 
 
-def _explained(request: Request, row: str, party: str) -> Explained:
+def _explained(request: Request, row: str, party: str) -> Explained | PartyTrees:
     dashboard = dashboard_of(request)
     folder = dashboard.folder(request.path_params["run"])
     if row and not (row.isdecimal() and len(row) < 10):
         raise ConfigError(f"'{row}' is not the number of a row", remedy="rows are counted from 0")
     summary = folder / store.SUMMARY
     key = (folder, summary.stat().st_mtime_ns if summary.exists() else 0, row, party)
-    known: Explained | None = dashboard.memory.get(key)
+    known: Explained | PartyTrees | None = dashboard.memory.get(key)
     if known is not None:
         return known
     _refuse_foreign_parts(folder, dashboard)
