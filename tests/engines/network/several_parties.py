@@ -1,6 +1,7 @@
 """A program that starts one process a party: python several_parties.py HOME HOME ...
 
-The clock of party 3 is ten hours fast. All imports happen once, before the processes part. Prints `name pid` for each, and ends when its stdin is closed.
+The clock of party 3 is ten hours fast. All imports happen once, before the processes part. Prints `name pid` for each,
+and ends when its stdin is closed.
 """
 
 from __future__ import annotations
