@@ -1,6 +1,7 @@
 """A program that starts one process a party: python several_parties.py HOME HOME ...
 
-All imports happen once, before the processes part. Prints `name pid` for each, and ends when its stdin is closed.
+The clock of party 3 is ten hours fast. All imports happen once, before the processes part. Prints `name pid` for each,
+and ends when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from tequio import registry
@@ -37,6 +39,9 @@ def serve(home: Path) -> None:
     with (home / "log").open("ab", buffering=0) as log:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log.fileno(), 2)
+    if home.name == "3":
+        now = time.time
+        time.time = lambda: now() + 36_000
     try:
         serve_party(home, 0)
     except BaseException as cause:

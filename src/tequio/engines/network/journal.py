@@ -14,6 +14,7 @@ from tequio.errors import PayloadError, RunError
 from tequio.federation import payload as payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tequio.federation.payload import Payload
@@ -39,6 +40,8 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._last: Record | None = None
+        # Kept in memory, because looking into the folder for every task would cost more than the task.
+        self._positions = {int(path.name.removeprefix(_PREFIX)) for path in folder.glob(_PREFIX + "*")}
 
     def find(self, position: int, base: int, digest: str) -> Record | None:
         """The record of this very work, if it was done."""
@@ -62,24 +65,22 @@ class Journal:
         write_private(private_folder(self._folder) / f"{_PREFIX}{record.position:012d}", content,
                       sync=bool(record.state))
         self._last = record
-        for position in self._positions():
-            if position > record.base and position != record.position:
-                self._path(position).unlink(missing_ok=True)
+        self._positions.add(record.position)
+        self._forget(position for position in self._positions
+                     if position > record.base and position != record.position)
 
     def prune(self, keep: int) -> None:
         """Forget what no checkpoint refers to any more."""
-        for position in self._positions():
-            if position < keep:
-                self._path(position).unlink(missing_ok=True)
+        self._forget(position for position in self._positions if position < keep)
 
     def end(self) -> None:
         """The run is over: keep the last state only."""
-        positions = self._positions()
-        for position in positions[:-1]:
-            self._path(position).unlink(missing_ok=True)
+        self._forget(position for position in self._positions if position < max(self._positions))
 
-    def _positions(self) -> list[int]:
-        return sorted(int(path.name.removeprefix(_PREFIX)) for path in self._folder.glob(_PREFIX + "*"))
+    def _forget(self, positions: Iterable[int]) -> None:
+        for position in list(positions):
+            self._path(position).unlink(missing_ok=True)
+            self._positions.discard(position)
 
     def _path(self, position: int) -> Path:
         return self._folder / f"{_PREFIX}{position:012d}"
@@ -87,6 +88,8 @@ class Journal:
     def _read(self, position: int) -> Record | None:
         if self._last is not None and self._last.position == position:
             return self._last
+        if position not in self._positions:
+            return None
         try:
             content: dict[str, Any] = payloads.decode(self._path(position).read_bytes())
         except FileNotFoundError:
