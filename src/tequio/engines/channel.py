@@ -1,9 +1,10 @@
-"""Messages between the coordinator's process and its workers: a skeleton by pipe, arrays through shared memory."""
+"""Messages between the coordinator's process and its workers: a skeleton, and arrays in shared memory or behind it."""
 
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING, Any
+import struct
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 # Payloads were checked where they were made; the message around them may be nested deeper than a payload may.
 _ROOM = -64
+_LENGTH = struct.Struct("<Q")
+
+
+class Memory(Protocol):
+    """Where the arrays of a message lie."""
+
+    def view(self, length: int, *, create: bool = False) -> memoryview:
+        """The first `length` bytes."""
+        ...
 
 
 class Segment:
@@ -39,7 +49,7 @@ class Segment:
         return memoryview(self._map)[:length]
 
 
-def pack(message: dict[str, Any], segment: Segment) -> bytes:
+def pack(message: dict[str, Any], segment: Memory) -> bytes:
     """Put the message's arrays into the segment; the returned bytes say where each one is."""
     arrays: dict[str, NDArray[Any]] = {}
     skeleton = take_apart(message, arrays, depth=_ROOM)
@@ -54,7 +64,22 @@ def pack(message: dict[str, Any], segment: Segment) -> bytes:
     return msgspec.msgpack.encode((skeleton, places, end))
 
 
-def unpack(data: bytes, segment: Segment, *, copy: bool) -> dict[str, Any]:
+def pack_whole(message: dict[str, Any]) -> bytes:
+    """The message with its arrays in one piece, for a worker that shares no memory with this process."""
+    memory = _Piece()
+    head = pack(message, memory)
+    start = _start_of_arrays(len(head))
+    return b"".join((_LENGTH.pack(len(head)), head, bytes(start - _LENGTH.size - len(head)), memory.content))
+
+
+def unpack_whole(data: bytes, *, copy: bool) -> dict[str, Any]:
+    """The message back from one piece. Without `copy` its arrays are read-only views of it."""
+    length, = _LENGTH.unpack_from(data)
+    head = data[_LENGTH.size:_LENGTH.size + length]
+    return unpack(head, _Piece(memoryview(data)[_start_of_arrays(length):]), copy=copy)
+
+
+def unpack(data: bytes, segment: Memory, *, copy: bool) -> dict[str, Any]:
     """The message back. Without `copy` its arrays are read-only views that hold until the sender reuses the segment."""
     skeleton, places, end = msgspec.msgpack.decode(data)
     arrays: dict[str, NDArray[Any]] = {}
@@ -66,3 +91,19 @@ def unpack(data: bytes, segment: Segment, *, copy: bool) -> dict[str, Any]:
             arrays[path] = values.copy() if copy else values
     message: dict[str, Any] = put_together(skeleton, arrays, _ROOM)
     return message
+
+
+class _Piece:
+    """Memory of this process alone."""
+
+    def __init__(self, content: memoryview | None = None) -> None:
+        self.content = content or memoryview(b"")
+
+    def view(self, length: int, *, create: bool = False) -> memoryview:
+        if create:
+            self.content = memoryview(bytearray(length))
+        return self.content[:length]
+
+
+def _start_of_arrays(head: int) -> int:
+    return -(-(_LENGTH.size + head) // _ALIGNMENT) * _ALIGNMENT
