@@ -52,3 +52,21 @@ def die(party, payload, settings):
 @task("engine test.nothing")
 def nothing(party, payload, settings):
     return {}
+
+
+@task("engine test.die once")
+def die_once(party, payload, settings):
+    """Take the worker down, unless somebody did so before: the file says."""
+    party.state["touched"] = party.state.get("touched", 0) + 1
+    try:
+        os.close(os.open(settings["mark"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return {"touched": party.state["touched"], "process": os.getpid()}
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task("engine test.where")
+def where(party, payload, settings):
+    import ray
+
+    return {"node": ray.get_runtime_context().get_node_id()}
