@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 import numpy as np
 
@@ -52,3 +53,20 @@ def die(party, payload, settings):
 @task("engine test.nothing")
 def nothing(party, payload, settings):
     return {}
+
+
+@task("engine test.die once")
+def die_once(party, payload, settings):
+    """Take the worker down, unless somebody did so before: the file says."""
+    party.state["touched"] = party.state.get("touched", 0) + 1
+    with suppress(FileExistsError):
+        os.close(os.open(settings["mark"], os.O_CREAT | os.O_EXCL))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"touched": party.state["touched"]}
+
+
+@task("engine test.where")
+def where(party, payload, settings):
+    import ray
+
+    return {"node": ray.get_runtime_context().get_node_id()}

@@ -16,7 +16,7 @@ from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition
 from tequio.data.schema import Feature, Schema, Target
 from tequio.data.splits import Split
-from tequio.engines.channel import Segment, pack, unpack
+from tequio.engines.channel import Segment, pack, pack_whole, unpack, unpack_whole
 from tequio.engines.local import Local
 from tequio.engines.sharing import open_population, write_population
 from tequio.errors import EngineError, PartyError, QuorumError
@@ -167,13 +167,29 @@ def test_sparse_data_stays_sparse_when_shared(tmp_path):
     assert (rows.features != matrix).nnz == 0
 
 
-def test_messages_survive_shared_memory(tmp_path):
+def in_shared_memory(message, folder):
+    return unpack(pack(message, Segment(folder / "segment")), Segment(folder / "segment"), copy=True)
+
+
+def in_one_piece(message, folder):
+    return unpack_whole(pack_whole(message), copy=False)
+
+
+@pytest.mark.parametrize("sent", [in_shared_memory, in_one_piece])
+def test_messages_survive_the_way(sent, tmp_path):
     message = {"a": [{"x": np.arange(5)}, {"x": np.zeros((0, 3))}], "b": {"y": np.float32([[1, 2]])}, "n": 3, "s": "é"}
-    data = pack(message, Segment(tmp_path / "segment"))
-    opened = unpack(data, Segment(tmp_path / "segment"), copy=True)
+    opened = sent(message, tmp_path)
     assert opened["a"][0]["x"].tolist() == [0, 1, 2, 3, 4]
     assert opened["a"][1]["x"].shape == (0, 3)
     assert (opened["b"]["y"].tolist(), opened["n"], opened["s"]) == ([[1.0, 2.0]], 3, "é")
+
+
+def test_a_message_in_one_piece_may_hold_no_arrays_and_is_read_without_a_copy():
+    assert unpack_whole(pack_whole({"n": 3}), copy=False) == {"n": 3}
+    data = pack_whole({"x": np.arange(5), "y": np.ones(3)})
+    opened = unpack_whole(data, copy=False)
+    assert all(np.shares_memory(values, np.frombuffer(data, np.uint8)) for values in opened.values())
+    assert all(values.flags.aligned and not values.flags.writeable for values in opened.values())
 
 
 def test_a_segment_grows_and_old_views_stay_valid(tmp_path):

@@ -35,6 +35,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="The seed: same seed, same numbers.")] = None,
     engine: Annotated[str | None, typer.Option(help="What carries the tasks; see: tequio list engine")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes (0: one a core).")] = None,
+    address: Annotated[str | None, typer.Option(help="Where the engine's cluster is (host:port or auto).")] = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run: its folder, its name, or "
                       "'last'.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
@@ -46,7 +47,7 @@ def run(
     A config with a [sweep] table runs every combination and skips what is finished.
     """
     _advice.clear()
-    overrides = [*(settings or []), *shortcuts(seed, engine, workers, out)]
+    overrides = [*(settings or []), *shortcuts(seed=seed, engine=engine, workers=workers, address=address, out=out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen)
         if as_json:
@@ -82,9 +83,11 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     return result.to_dict(), lambda: show_run(result)
 
 
-def shortcuts(seed: int | None, engine: str | None, workers: int | None, out: Path | None) -> list[str]:
+def shortcuts(*, seed: int | None = None, engine: str | None = None, workers: int | None = None,
+              address: str | None = None, out: Path | None = None) -> list[str]:
     """Options that are short for keys of a config."""
-    values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "output.folder": out}
+    values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "engine.address": address,
+              "output.folder": out}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 

@@ -31,7 +31,7 @@ def search(
     from tequio.experiments.config import read_given
     from tequio.experiments.searching import run_search
 
-    overrides = [*(settings or []), *shortcuts(None, None, workers, out)]
+    overrides = [*(settings or []), *shortcuts(workers=workers, out=out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
         found = run_search(read_given(file, overrides), source=file.name, listen=listen)
         if as_json:

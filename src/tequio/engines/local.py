@@ -17,18 +17,17 @@ from annotated_types import Ge
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
 from tequio.engines.inline import InlineEngine
+from tequio.engines.messages import hear, tell
 from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.threads import ONE_THREAD, one_thread
 from tequio.errors import EngineError
-from tequio.federation.columns import from_columns
-from tequio.federation.exchange import Failure, Outcome, Reply
 from tequio.federation.execution import execute
 from tequio.federation.payload import numbers_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tequio.federation.exchange import Engine, Order
+    from tequio.federation.exchange import Engine, Order, Outcome
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
 
@@ -164,11 +163,7 @@ class WorkerPool:
         assert self._folder is not None
         shared, common = self._broadcast.of(order, self._folder)
         own = worker.outgoing[worker.sent % 2]
-        states = [[party, self._states[party]] for party in order.parties if party in self._states]
-        plain = {"ticket": order.ticket, "task": order.task, "parties": list(order.parties), "round": order.round,
-                 "settings": order.settings, "stages": list(order.stages),
-                 "each": None if order.each is None else list(order.each)}
-        private = pack({"order": plain, "states": states}, own)
+        private = pack(tell(order, self._states), own)
         try:
             worker.connection.send_bytes(f"{shared}\n{own.path.name}".encode())
             worker.connection.send_bytes(common)
@@ -187,15 +182,7 @@ class WorkerPool:
         message = unpack(data, worker.incoming[worker.received % 2], copy=True)
         worker.received += 1
         self._broadcast.done(order)
-        if "error" in message:
-            raise EngineError(f"task '{order.task}' could not be run by a worker: {message['error']}",
-                              remedy="install what it needs where the workers run, or use engine.workers = 1")
-        self._states.update(dict(message["states"]))
-        replies = from_columns(message["replies"], message["count"]) if message["count"] else []
-        columns = message["replies"].get("payload")
-        return Outcome(message["ticket"], tuple(Reply(**reply) for reply in replies),
-                       tuple(Failure(**failure) for failure in message["failures"]),
-                       columns if isinstance(columns, dict) else None)
+        return hear(message, order, self._states)
 
     def _death(self, worker: _Worker, order: Order) -> EngineError:
         code = worker.process.wait()

@@ -1,4 +1,4 @@
-"""A population in memory-mapped files, so that worker processes on this machine share one copy of the data."""
+"""A population as a blueprint and arrays, also in mapped files, so that worker processes share one copy of the data."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tequio.federation import payload as payloads
 from tequio.federation.population import Population
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 _SPARSE_PARTS = ("data", "indices", "indptr")
@@ -31,8 +33,8 @@ def shared_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tequio-", dir=memory if roomy else None))
 
 
-def write_population(population: Population, folder: Path) -> None:
-    """Lay a population out in files."""
+def lay_out(population: Population) -> tuple[bytes, dict[str, NDArray[Any]]]:
+    """A population as plain bytes that say how it is built, and the arrays it is built of."""
     dataset, partition = population.dataset, population.partition
     columns = partition.columns
     blueprint = {
@@ -47,25 +49,38 @@ def write_population(population: Population, folder: Path) -> None:
         "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
         "labels": _listed(partition.labels),
     }
-    (folder / "blueprint").write_bytes(payloads.encode(blueprint))
-    for name, values in _arrays_of(dataset, partition).items():
+    return payloads.encode(blueprint), _arrays_of(dataset, partition)
+
+
+def build_population(blueprint: bytes, arrays: Mapping[str, NDArray[Any]]) -> Population:
+    """The population that `lay_out` took apart, without copying its arrays."""
+    plan = payloads.decode(blueprint)
+    features = tuple(Feature(name, None if domain is None else tuple(domain)) for name, domain in plan["features"])
+    kind, names, name = plan["target"]
+    schema = Schema(features, Target(kind, tuple(names), name), tuple(plan["shape"]))
+    source = Source(_features(arrays, plan), *(arrays.get(part) for part in ("target", "ids", "groups")))
+    dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"],
+                      plan["label_view"])
+    partition = Partition(arrays["rows"], arrays["offsets"], _tupled(plan["names"]),
+                          _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]),
+                          _tupled(plan["labels"]))
+    return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
+                      dict(plan["overrides"]))
+
+
+def write_population(population: Population, folder: Path) -> None:
+    """Lay a population out in files."""
+    blueprint, arrays = lay_out(population)
+    (folder / "blueprint").write_bytes(blueprint)
+    for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values, allow_pickle=False)
 
 
 def open_population(folder: Path) -> Population:
     """The population that `write_population` laid out, without copying its arrays."""
-    plan = payloads.decode((folder / "blueprint").read_bytes())
-    features = tuple(Feature(name, None if domain is None else tuple(domain)) for name, domain in plan["features"])
-    kind, names, name = plan["target"]
-    schema = Schema(features, Target(kind, tuple(names), name), tuple(plan["shape"]))
-    source = Source(_open_features(folder, plan), *(_opened(folder, part) for part in ("target", "ids", "groups")))
-    dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"],
-                      plan["label_view"])
-    partition = Partition(_required(folder, "rows"), _required(folder, "offsets"), _tupled(plan["names"]),
-                          _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]),
-                          _tupled(plan["labels"]))
-    return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
-                      dict(plan["overrides"]))
+    # asarray drops the memmap subclass, whose indexing is slower; the pages stay shared.
+    arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for path in folder.glob("*.npy")}
+    return build_population((folder / "blueprint").read_bytes(), arrays)
 
 
 def _arrays_of(dataset: Dataset, partition: Partition) -> dict[str, NDArray[Any]]:
@@ -83,23 +98,11 @@ def _plain_strings(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(str) if values.dtype.kind == "O" else values
 
 
-def _open_features(folder: Path, plan: dict[str, Any]) -> Any:
+def _features(arrays: Mapping[str, NDArray[Any]], plan: dict[str, Any]) -> Any:
     if not plan["sparse"]:
-        return _required(folder, "features")
-    parts = tuple(_required(folder, part) for part in _SPARSE_PARTS)
+        return arrays["features"]
+    parts = tuple(arrays[part] for part in _SPARSE_PARTS)
     return sparse.csr_matrix(parts, shape=tuple(plan["feature_shape"]), copy=False)
-
-
-def _opened(folder: Path, name: str) -> NDArray[Any] | None:
-    path = folder / f"{name}.npy"
-    # asarray drops the memmap subclass, whose indexing is slower; the pages stay shared.
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) if path.exists() else None
-
-
-def _required(folder: Path, name: str) -> NDArray[Any]:
-    values = _opened(folder, name)
-    assert values is not None, name
-    return values
 
 
 def _listed(values: tuple[Any, ...] | None) -> list[Any] | None:

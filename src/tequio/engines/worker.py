@@ -5,23 +5,15 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import traceback
-from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tequio import registry
 from tequio.engines.channel import Segment, pack, unpack
+from tequio.engines.messages import answer
 from tequio.engines.sharing import open_population
 from tequio.engines.threads import one_thread
-from tequio.federation.columns import to_columns
-from tequio.federation.exchange import Order
-from tequio.federation.execution import execute
-
-if TYPE_CHECKING:
-    from tequio.federation.exchange import Outcome
-    from tequio.federation.population import Population
 
 
 def main() -> None:
@@ -49,34 +41,8 @@ def _serve(connection: Connection[Any, Any], folder: Path, number: int) -> None:
                  for name in names]
         message = {key: value for part in parts for key, value in part.items()}
         # At most two orders are under way at a worker, so two segments taken in turn are never overwritten unread.
-        connection.send_bytes(pack(_answer(message, population), outgoing[served % 2]))
+        connection.send_bytes(pack(answer(message, population), outgoing[served % 2]))
         served += 1
-
-
-def _answer(message: dict[str, Any], population: Population) -> dict[str, Any]:
-    order = Order(**{**message["order"], "parties": tuple(message["order"]["parties"]), "payload": message["payload"]})
-    before = dict(message["states"])
-    states = dict(before)
-    try:
-        outcome = execute(order, population, states)
-    except Exception as cause:
-        return {"ticket": order.ticket, "error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
-    changed = [[party, state] for party, state in states.items() if not _same(state, before.get(party))]
-    return {"ticket": order.ticket, "states": changed, "count": len(outcome.replies), "replies": _columns(outcome),
-            "failures": [asdict(failure) for failure in outcome.failures]}
-
-
-def _columns(outcome: Outcome) -> dict[str, Any]:
-    """The replies column by column, with their payloads as they lie in memory if they already do so."""
-    if not outcome.replies:
-        return {}
-    rest = to_columns([{**vars(reply), "payload": None} for reply in outcome.replies])
-    payloads = outcome.columns or to_columns([reply.payload for reply in outcome.replies])
-    return {**rest, "payload": payloads}
-
-
-def _same(after: dict[str, Any], before: dict[str, Any] | None) -> bool:
-    return before is not None and after.keys() == before.keys() and all(after[key] is before[key] for key in after)
 
 
 def _plugins(folder: Path) -> list[str]:
