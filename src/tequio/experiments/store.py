@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CONFIG, EVENTS, METRICS, PARTIES = "config.toml", "events.jsonl", "metrics.csv", "parties.csv"
 LABELS, PARTICIPATION = "labels.csv", "participation.csv"
-MESSAGES, LEAKAGE = "messages.csv", "leakage.csv"
+MESSAGES, LEAKAGE, PROBES = "messages.csv", "leakage.csv", "probes.json"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
 STOPPED, SCHEMA = "stopped.json", "schema.json"
 BASELINES = "baselines"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError
+from tequio.experiments.probing.probes import probe
 from tequio.experiments.scenario import make_scenario
 from tequio.learners.clusterings import jaccard_by_match, jaccard_of_pairs
 from tequio.learners.kmeans import assign, inertia
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.experiments.probing.target import View
     from tequio.experiments.results import Result
 
 
@@ -100,6 +102,11 @@ def tree_leaves(run: Result) -> float:
     return float((np.asarray(tree["feature"]) == LEAF).sum())
 
 
+def leaked(attack: str, view: View, number: str) -> Comparison:
+    """A number that an attack on privacy, made at a view, comes out with."""
+    return Comparison(lambda run: probe(run, attack, view)[number], higher_is_better=False)
+
+
 COMPARISONS = {
     "training_inertia": Comparison(training_inertia, higher_is_better=False),
     "largest_centroid_distance": Comparison(largest_centroid_distance, higher_is_better=False),
@@ -112,6 +119,16 @@ COMPARISONS = {
     "megabytes_up": Comparison(megabytes_up, higher_is_better=False),
     "times_fewer_bytes": Comparison(times_fewer_bytes, higher_is_better=True),
     "tree_leaves": Comparison(tree_leaves, higher_is_better=False),
+    "rows_recognised": leaked("gradient-inversion", "released", "success"),
+    "rows_recognised_by_coordinator": leaked("gradient-inversion", "coordinator", "success"),
+    "row_psnr": leaked("gradient-inversion", "released", "psnr"),
+    "row_psnr_at_coordinator": leaked("gradient-inversion", "coordinator", "psnr"),
+    "membership_advantage": leaked("membership-inference", "released", "advantage"),
+    "membership_area": leaked("membership-inference", "released", "area"),
+    "membership_area_by_shadows": leaked("membership-inference", "released", "shadow_area"),
+    "property_told_to_coordinator": leaked("property-inference", "coordinator", "success"),
+    "property_area_at_coordinator": leaked("property-inference", "coordinator", "area"),
+    "classes_recognised": leaked("class-reconstruction", "released", "success"),
 }
 """By the name under which a cell asks for it."""
 

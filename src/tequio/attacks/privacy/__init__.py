@@ -1,0 +1,1 @@
+"""What updates and models give away: attacks that only read."""

@@ -1,0 +1,1 @@
+"""Finished runs under attack: what their updates and their models give away."""
