@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -199,6 +200,8 @@ def fedavg(repeats=8):
     one_thread()
     fleet = Fleet(population)
     network = Rounds(problem.algorithm(), population, fleet.engine)
+    everyone = replace(problem, cohort=problem.parties)
+    network.state = everyone.algorithm().round(network.federation, network.state)  # the first task of a process is slow
     local = Rounds(problem.algorithm(), population, build("engine", "local", {"workers": 0}).create())
     best = best_in_turn({"network": network, "local": local}, repeats)
     local.engine.close()

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+import published_ranks as published
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.comparing import choose_test, compare, compare_values
 from tequio.experiments.values import Values, means_of_problems, read_values
-
-F1 = Path(__file__).parent / "published" / "multilabel-f1.csv"
-"""F1-macro on common test rows of 179 seeds, from the result files that the author of the thesis published."""
-
-AGREEMENT = F1.with_name("multilabel-agreement.csv")
-"""The same of what the thesis calls subset accuracy, which is agreement of the highest score with the first label."""
 
 METHODS = ("FedAvg", "FedProx", "SCAFFOLD", "APFL", "FLProtector")
 FIVE_DOMAINS = [[96.4, 96.3, 96.1, 97.7, 97.6], [74.3, 71.6, 76.5, 82.4, 84.5], [58.4, 53.5, 67.8, 76.4, 77.1],
@@ -34,8 +27,20 @@ def matrix(rows, methods, **more):
                   np.array(rows, dtype=float), "accuracy", **more)
 
 
-def test_the_published_aggregations_of_179_seeds():
-    found = compare(F1, only=["aggregation*"], over="seeds")
+@pytest.fixture(scope="module")
+def f1(tmp_path_factory):
+    """179 rows with the ranks that the thesis prints of F1-macro on common test rows."""
+    return published.write_rows(tmp_path_factory.mktemp("published") / "f1.csv", published.F1)
+
+
+@pytest.fixture(scope="module")
+def agreement(tmp_path_factory):
+    """The same of what it calls subset accuracy, which is agreement of the highest score with the first label."""
+    return published.write_rows(tmp_path_factory.mktemp("published") / "agreement.csv", published.AGREEMENT)
+
+
+def test_the_published_aggregations_of_179_seeds(f1):
+    found = compare(f1, only=["aggregation*"], over="seeds")
     assert found.friedman.statistic == pytest.approx(10.6955, abs=5e-5)
     assert found.friedman.p == pytest.approx(0.004759, abs=5e-7)
     ranks = dict(zip(found.ranking.methods, found.ranking.ranks, strict=True))
@@ -45,8 +50,8 @@ def test_the_published_aggregations_of_179_seeds():
     assert {(pair.first, pair.second) for pair in found.pairs if pair.differ} == {("aggregation 0", "aggregation 1")}
 
 
-def test_the_published_contest_of_federated_and_local_models():
-    found = compare(F1, only=["aggregation 2", "no federation"], over="seeds")
+def test_the_published_contest_of_federated_and_local_models(f1):
+    found = compare(f1, only=["aggregation 2", "no federation"], over="seeds")
     assert found.ranking.statistic == pytest.approx(76.4749, abs=5e-5)
     assert found.ranking.p == pytest.approx(2.23e-18, rel=5e-3)
     assert found.ranking.ranks == pytest.approx((1.8268, 1.1732), abs=5e-5)
@@ -55,31 +60,32 @@ def test_the_published_contest_of_federated_and_local_models():
     assert (pair.first, pair.wins, pair.ties, pair.losses) == ("no federation", 148, 0, 31)
 
 
-def test_the_published_tests_of_agreement():
-    three = compare(AGREEMENT, only=["aggregation*"], over="seeds")
+def test_the_published_tests_of_agreement(agreement):
+    three = compare(agreement, only=["aggregation*"], over="seeds")
     assert three.friedman.statistic == pytest.approx(9.5978, abs=5e-5)
     assert three.friedman.p == pytest.approx(0.008239, abs=5e-7)
     ranks = dict(zip(three.ranking.methods, three.ranking.ranks, strict=True))
     assert ranks == pytest.approx({"aggregation 0": 1.8156, "aggregation 1": 2.1285, "aggregation 2": 2.0559}, abs=5e-5)
-    two = compare(AGREEMENT, only=["aggregation 2", "no*"], over="seeds")
+    two = compare(agreement, only=["aggregation 2", "no*"], over="seeds")
     assert two.ranking.statistic == pytest.approx(5.3687, abs=5e-5)
     assert two.ranking.p == pytest.approx(0.020501, abs=5e-7)
     assert two.ranking.ranks == pytest.approx((1.4134, 1.5866), abs=5e-5)
     assert (two.pairs[0].wins, two.pairs[0].losses) == (105, 74)
-    assert compare(AGREEMENT, only=["aggregation*"], over="problems").friedman.p == pytest.approx(0.202, abs=5e-4)
-
-
-def test_the_published_values_over_data_sets_rather_than_seeds():
-    found = compare(F1, only=["aggregation*"], over="problems")
+def test_the_published_means_of_data_sets_rather_than_seeds():
+    found = compare_values(matrix([row[:3] for row in published.F1_MEANS], published.METHODS[:3]))
     assert found.rows == 10
     assert found.friedman.p == pytest.approx(0.497, abs=5e-4)
     assert "No difference shown" in found.verdict
-    [pair] = compare(F1, only=["aggregation 2", "no*"], over="problems").pairs
+    [pair] = compare_values(matrix([row[2:] for row in published.F1_MEANS], published.METHODS[2:])).pairs
     assert pair.wilcoxon == pytest.approx(0.0137, abs=5e-5)
-    means = means_of_problems(read_values(F1))
-    corel = dict(zip(means.methods, means.matrix[means.problems.index("Corel5k")], strict=True))
-    assert corel == pytest.approx({"aggregation 0": 0.0163, "aggregation 1": 0.0123, "aggregation 2": 0.0146,
-                                   "no federation": 0.0546}, abs=5e-5)
+
+
+def test_seeds_of_a_problem_become_their_mean(f1):
+    values = read_values(f1)
+    means = means_of_problems(values)
+    assert list(means.problems) == list(published.SEEDS)
+    mine = np.array([problem == "20NG" for problem in values.problems])
+    assert means.matrix[1] == pytest.approx(values.matrix[mine].mean(axis=0))
 
 
 def test_the_published_tests_of_five_domains():
@@ -174,8 +180,8 @@ def test_picking_settings_on_test_rows_is_warned_of():
         assert not any("test set" in caution for caution in compare_values(allowed).cautions)
 
 
-def test_the_same_values_give_the_same_comparison():
-    assert compare(F1).to_dict() == compare(F1).to_dict()
+def test_the_same_values_give_the_same_comparison(f1):
+    assert compare(f1).to_dict() == compare(f1).to_dict()
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -199,8 +205,8 @@ def test_tables_with_semicolons_and_without_names_are_read(tmp_path):
     assert (values.problems, values.seeds, values.methods) == (("", ""), ("1", "2"), ("a", "b"))
 
 
-def test_an_unknown_method_is_told_the_nearest():
+def test_an_unknown_method_is_told_the_nearest(f1):
     with pytest.raises(ConfigError, match="aggregation 1"):
-        compare(F1, against="agregation 1")
+        compare(f1, against="agregation 1")
     with pytest.raises(ConfigError, match="two are needed"):
-        compare(F1, only=["no*"])
+        compare(f1, only=["no*"])

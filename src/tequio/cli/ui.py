@@ -49,8 +49,9 @@ def ui(
     if not is_loopback(host):
         typer.echo("Others can reach it, and what is sent is not encrypted: rather use ssh -L, or a network you trust.",
                    err=True)
-    server = uvicorn.Server(uvicorn.Config(make_app(settings), log_level="warning", timeout_graceful_shutdown=1,
-                                           server_header=False))
+    # Without a log config of its own: setting one up closes the handlers of other libraries, and what they write to.
+    server = uvicorn.Server(uvicorn.Config(make_app(settings), log_level="warning", log_config=None,
+                                           timeout_graceful_shutdown=1, server_header=False))
     server.run([door])
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tequio.experiments.tables import Config
 
 _LOOK_AROUND = 0.2
+_TURN = threading.Lock()
 
 
 def run_here_or_there(home: Path, file: Path | None, overrides: list[str], resume: str | None, listen: Listener,
@@ -132,7 +133,8 @@ def _start_run(service: Service, telemetry: Telemetry, folder: Path) -> dict[str
 
     def work() -> None:
         try:
-            run_with_parties(config, service, folder=folder)
+            with _TURN:
+                run_with_parties(config, service, folder=folder, turn=_TURN)
             telemetry.log("run finished", run=folder.name)
         except Exception as cause:
             telemetry.note("run stopped", run=folder.name, cause=str(cause))

@@ -28,6 +28,7 @@ from tequio.federation.population import elsewhere
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from threading import Lock
 
     from tequio.data.schema import Schema
     from tequio.engines.network.service import Service
@@ -43,10 +44,13 @@ _ROSTER = "roster"
 _ONLY_SIMULATED = ("devices", "availability", "attack", "baselines")
 
 
-def run_with_parties(config: Config, service: Service, *, listen: Listener = ignore,
-                     folder: Path | None = None) -> Result:
-    """Run a config with the parties that dial in at a service, or go on with the run in `folder`."""
-    engine = NetworkEngine(build_named("engine", config.engine), service)
+def run_with_parties(config: Config, service: Service, *, listen: Listener = ignore, folder: Path | None = None,
+                     turn: Lock | None = None) -> Result:
+    """Run a config with the parties that dial in at a service, or go on with the run in `folder`.
+
+    Runs that share a process also share the lock `turn`, which the caller holds.
+    """
+    engine = NetworkEngine(build_named("engine", config.engine), service, turn)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     try:
         scenario = _real_scenario(config, engine, service, place) if config.data.name == REAL_PARTIES else \
@@ -76,7 +80,8 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Service, plac
     rules = Rules(**config.rules)
     algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
-                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger, announced={"schema": agreed, "preparation": preparation})
+                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger,
+                    announced={"schema": agreed, "preparation": preparation})
 
 
 def _no_rows(schema: Schema) -> Dataset:

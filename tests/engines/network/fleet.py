@@ -63,7 +63,7 @@ class Parties:
                                         stdout=subprocess.PIPE, text=True, env=environment)
         self.pids = {}
         for _ in homes:
-            name, pid = self.process.stdout.readline().split()
+            name, pid = self.process.stdout.readline().rsplit(maxsplit=1)
             self.pids[name] = int(pid)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import tequio
+from tequio.engines.network.control import ask
 from tequio.engines.network.telemetry import Telemetry
 from tequio.experiments.config import load_config
-from tequio.experiments.deploying import serving
+from tequio.experiments.deploying import prepared_run, serving
 from tequio.experiments.remote import run_with_parties
+from tequio.experiments.results import Result
 from tequio.experiments.scenario import make_scenario
 
 from .conftest import CONFIGS
-from .fleet import Parties, enrol, make_coordinator
+from .fleet import Parties, enrol, make_coordinator, until
 
 pytestmark = pytest.mark.network
 
@@ -45,6 +48,20 @@ def test_parties_behind_a_network_give_what_a_simulation_gives(name, dealt, fede
         assert there.summary[key] == here.summary[key]
 
 
+def test_several_runs_at_once_over_the_same_links_give_the_same_numbers(dealt, federation, tmp_path):
+    home, service = federation
+    folders = []
+    for name in ("fedavg", "kmeans", "fedavg"):
+        _, folder = prepared_run(home.folder, dealt / f"{name}.toml", [f"output.folder={tmp_path}"], None)
+        assert ask(home.folder, "run", folder=str(folder)) == {"folder": str(folder)}
+        folders.append(folder)
+    for folder in folders:
+        until((folder / "summary.json").exists, f"the end of {folder.name}")
+    found = [Result(folder).summary["model_sha256"] for folder in folders]
+    alone = over_the_network(dealt / "fedavg.toml", home, service, tmp_path / "alone").summary["model_sha256"]
+    assert found[0] == found[2] == alone != found[1]
+
+
 def test_vertical_regression_under_encryption_works_over_the_network(tmp_path):
     pytest.importorskip("tenseal")
     file = tmp_path / "vertical.toml"
@@ -54,10 +71,8 @@ def test_vertical_regression_under_encryption_works_over_the_network(tmp_path):
     population, home = make_scenario(load_config(file)).population, make_coordinator(tmp_path / "coordinator")
     names = [population.name(party) for party in range(len(population))]
     homes = [enrol(home, tmp_path / name, name, {"config": str(file)}).folder for name in names]
-    with serving(home.folder, Telemetry()) as service:
-        parties = Parties(homes)
+    with serving(home.folder, Telemetry()) as service, closing(Parties(homes)):
         there = over_the_network(file, home, service, tmp_path / "runs")
-        parties.close()
     assert there.summary["rounds"] == 2
     for name, value in here.summary["metrics"].items():  # encryption is random in its last digits
         assert there.summary["metrics"][name] == pytest.approx(value, abs=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,9 @@ from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Lock
+
     from tequio.engines.network.service import Service
     from tequio.federation.exchange import Engine, Order
     from tequio.federation.payload import Payload
@@ -72,10 +76,15 @@ class _Ticket:
 
 
 class NetworkEngine:
-    """Carries a run's orders. States stay with the parties; a checkpoint holds after which task each one is."""
+    """Carries a run's orders. States stay with the parties; a checkpoint holds after which task each one is.
 
-    def __init__(self, how: Network, service: Service | None = None) -> None:
+    Learners keep models and buffers that runs of one process share, so runs take turns: whoever holds the lock `turn`
+    thinks, and lets go of it while it waits for its parties.
+    """
+
+    def __init__(self, how: Network, service: Service | None = None, turn: Lock | None = None) -> None:
         self._how, self._service, self._own_service = how, service, service is None
+        self._turn = turn
         self._announcement = Announcement("run")
         self._desk: Desk | None = None
         self._tickets: dict[int, _Ticket] = {}
@@ -97,7 +106,8 @@ class NetworkEngine:
             self._service.hub.close(self._desk, finished=False)
         names = [population.name(party) for party in range(len(population))]
         hub = self._service.hub
-        present = hub.wait(lambda here: here.keys() >= set(names), self._how.wait)
+        with self._others_turn():
+            present = hub.wait(lambda here: here.keys() >= set(names), self._how.wait)
         missing = [name for name in names if name not in present]
         if missing:
             raise EngineError(f"{len(missing)} of {len(names)} parties did not dial in within {self._how.wait:g} s: "
@@ -105,7 +115,8 @@ class NetworkEngine:
         self._check_shares([present[name].share for name in names], names)
         self._desk = Desk(self._announcement.run, names, [self._told(population, party) for party in range(len(names))])
         hub.open(self._desk)
-        hub.wait_for_answers(self._desk, self._how.wait)
+        with self._others_turn():
+            hub.wait_for_answers(self._desk, self._how.wait)
         self._refuse_if_declined(self._desk)
 
     def submit(self, order: Order) -> None:
@@ -138,9 +149,12 @@ class NetworkEngine:
                     return Outcome(ticket, tuple(sorted(held.replies, key=lambda reply: reply.party)),
                                    tuple(sorted(held.failures, key=lambda failure: failure.party)))
             try:
-                self._take(desk.inbox.get(timeout=_LOOK_AROUND))
+                with self._others_turn():
+                    arrival = desk.inbox.get(timeout=_LOOK_AROUND)
             except Empty:
                 self._give_up_on_the_late()
+            else:
+                self._take(arrival)
 
     def states(self) -> dict[int, Payload]:
         """After which task each party is; their states are on their own disks."""
@@ -170,6 +184,17 @@ class NetworkEngine:
         """The run is over: parties may forget what they kept for resuming it."""
         desk, hub = self._opened()
         hub.close(desk, finished=True)
+
+    @contextmanager
+    def _others_turn(self) -> Iterator[None]:
+        if self._turn is None:
+            yield
+            return
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
 
     def _opened(self) -> tuple[Desk, Any]:
         if self._desk is None or self._service is None:

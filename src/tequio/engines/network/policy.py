@@ -55,7 +55,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     algorithms: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
-    minimum_rows: int = 1
+    minimum_rows: int = 0
     minimum_parties: int = 1
     require: tuple[Requirement, ...] = ()
     exempt_tasks: tuple[str, ...] = ("evaluate", "evaluate own model", "look for own model", "adopt if better")

@@ -49,7 +49,7 @@ class Attestor(Protocol):
         ...
 
 
-@register("attestor", "software")
+@register("attestor", "software", example="[[stages]]\nname = 'attested'\nattestor = 'software'\n")
 @dataclass(frozen=True)
 class SoftwareAttestor:
     """A declared stand-in for attested hardware: measures the installed package, with a key that everybody has."""

@@ -1,0 +1,1 @@
+"""Puts this folder on the path: tests of several layers share what lies here."""
