@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays, LocalTraining
 
 _MOST_VICTIMS, _MOST_DECOYS = 30, 99
-_SINGLE, _SUMS = 240, 80
+_SINGLE, _SUMS = 120, 60
 """Updates to learn from, and as many to be told: of single parties, and of rounds of which only sums are seen."""
 _FIRST_ROUND_OF_VICTIMS = 1000
 
