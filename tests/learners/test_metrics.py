@@ -104,7 +104,9 @@ def test_number_metrics_equal_scikit_learn(seed: int, rows: int, offset: float) 
     found = summarise(NUMBER, tally(NUMBER, predicted, truth))
     assert found["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, predicted))
     assert found["mae"] == pytest.approx(reference.mean_absolute_error(truth, predicted))
-    assert found["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=1e-6, abs=1e-6)
+    # Tallies hold sums of squares: the digits that a far offset takes from a small spread are lost, and no others.
+    lost = 8 * np.finfo(float).eps * np.square(truth).sum() / np.square(truth - truth.mean()).sum()
+    assert found["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=max(1e-6, lost), abs=1e-6)
 
 
 def test_r2_of_a_constant_target_is_one_when_right_and_nought_when_wrong() -> None:

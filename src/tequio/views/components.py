@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _TABLES = {"dataset": "data", "partition": "data.partition", "training": "local", "stage": "stages"}
 # Components that are a parameter of an algorithm, and an algorithm that takes them.
-_HOSTS = {"router": "flprotector", "filter": "icdta4fl"}
+_HOSTS = {"router": "flprotector", "filter": "icdta4fl", "encryption": "vertical-logistic"}
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tequio import registry
 from tequio.engines.network import wire
 from tequio.engines.network.engine import Network, NetworkEngine
 from tequio.engines.network.hub import Hub, Link
@@ -17,10 +18,13 @@ from tequio.errors import EngineError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Order
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from parties import population
-
 NAMES = ("north", "south", "east")
+
+
+def population(parties, names):
+    """The parties of the engine tests, whose tasks come as a plugin and under one name only."""
+    registry.load_plugins([str(Path(__file__).parents[1] / "parties.py")])
+    return sys.modules["tequio_plugin_parties"].population(parties, names=names)
 
 
 class FakeParty:
