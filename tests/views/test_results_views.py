@@ -56,3 +56,11 @@ def test_a_mean_comes_with_its_spread():
     assert plus_minus(0.9341, 0.0123) == "0.934 ± 0.012"
     assert plus_minus(0.9341, None) == "0.934"
     assert plus_minus(None, None) == ""
+
+
+def test_long_names_are_broken_at_a_hyphen_only():
+    from tequio.views.tables import _broken
+
+    assert _broken("vertical-logistic") == "vertical-\nlogistic"
+    assert _broken("fedavg") == "fedavg"
+    assert _broken("split-nn") == "split-nn"

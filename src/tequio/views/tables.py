@@ -23,6 +23,7 @@ STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": 
            "personal phase done": "the personal phase is done",
            "privacy": "the privacy budget does not pay for another round"}
 """What a stop reason means."""
+_LONG_NAME = 14
 
 
 def runs_of(result: Result) -> dict[str, Result]:
@@ -47,8 +48,13 @@ def result_table(result: Result) -> RichTable:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
     for position, name in enumerate(runs):
         style = "bold cyan" if runs[name] is result else ""
-        table.add_row(name, *[cells[position] for cells in filled.values()], style=style)
+        table.add_row(_broken(name), *[cells[position] for cells in filled.values()], style=style)
     return table
+
+
+def _broken(name: str) -> str:
+    """A long name in two lines where it has a hyphen, so that a narrow terminal need not break a word."""
+    return name.replace("-", "-\n", 1) if len(name) > _LONG_NAME else name
 
 
 def sweep_table(swept: SweepResult) -> RichTable:
