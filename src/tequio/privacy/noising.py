@@ -28,7 +28,7 @@ def keyed_by(arrays: Arrays, seed: int) -> int:
     """A seed for noise on these very numbers: others get noise that has nothing to do with it."""
     digest = blake2b(key=seed.to_bytes(16, "little"), digest_size=16)
     for values in arrays.values():
-        digest.update(np.ascontiguousarray(values))
+        digest.update(np.ascontiguousarray(values).tobytes())
     return int.from_bytes(digest.digest(), "little")
 
 
