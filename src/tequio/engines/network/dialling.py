@@ -51,8 +51,8 @@ class PartyLink:
         self._grpc = require_grpc()
         self._stop = threading.Event()
         self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._tasks: deque[tuple[Work, list[bytes | bytearray]]] = deque()
-        self._waiting: dict[str, bytes | bytearray] = {}
+        self._tasks: deque[tuple[Work, list[bytes | memoryview]]] = deque()
+        self._waiting: dict[str, bytes | memoryview] = {}
         self._something = threading.Condition()
         self._call: Any = None
 
@@ -124,7 +124,7 @@ class PartyLink:
         elif isinstance(message, Work):
             self._queue(message, assembly.parts(message.parts, body))
 
-    def _begin(self, run: str, announcement: bytes | bytearray) -> None:
+    def _begin(self, run: str, announcement: bytes | memoryview) -> None:
         answer = self._site.begin(run, announcement)
         with self._something:
             self._waiting.pop(run, None)
@@ -133,7 +133,7 @@ class PartyLink:
             self._something.notify_all()
         self._outgoing.put([frame(answer)])
 
-    def _queue(self, work: Work, parts: list[bytes | bytearray]) -> None:
+    def _queue(self, work: Work, parts: list[bytes | memoryview]) -> None:
         with self._something:
             # Of one run only the latest order counts: what came before it is no longer waited for.
             for held in [held for held in self._tasks if held[0].run == work.run]:
@@ -158,7 +158,7 @@ class PartyLink:
             else:
                 self._ask_again(undecided)
 
-    def _ask_again(self, undecided: list[tuple[str, bytes | bytearray]]) -> None:
+    def _ask_again(self, undecided: list[tuple[str, bytes | memoryview]]) -> None:
         """See whether a person has decided in the meantime."""
         for run, announcement in undecided:
             answer = self._site.begin(run, announcement)
@@ -166,7 +166,7 @@ class PartyLink:
                 self._waiting.pop(run, None)
                 self._outgoing.put([frame(answer)])
 
-    def _answer(self, work: Work, parts: list[bytes | bytearray]) -> Iterable[bytes]:
+    def _answer(self, work: Work, parts: list[bytes | memoryview]) -> Iterable[bytes]:
         try:
             record = self._site.do(work, parts)
         except Exception as cause:

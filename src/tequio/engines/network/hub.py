@@ -55,7 +55,7 @@ class Arrival:
 
     party: int
     errand: Errand
-    content: bytes | bytearray | None = None
+    content: bytes | memoryview | None = None
     seconds: float = 0.0
     cause: str = ""
     remedy: str = ""
@@ -180,7 +180,7 @@ class Hub:
         with self._changed:
             return desk.errands.get(party) is errand and desk.errands.pop(party) is errand
 
-    def receive(self, link: Link, message: FromParty, parts: list[bytes | bytearray]) -> None:
+    def receive(self, link: Link, message: FromParty, parts: list[bytes | memoryview]) -> None:
         """A party said something about a run."""
         name, run = link.hello.name, message.run  # type: ignore[union-attr]
         with self._changed:
@@ -203,7 +203,7 @@ class Hub:
             if errand is not None:
                 desk.inbox.put(Arrival(party, errand, cause=message.cause, remedy=message.remedy))
 
-    def _arrived(self, desk: Desk, party: int, message: Result | Failed, parts: list[bytes | bytearray]) -> None:
+    def _arrived(self, desk: Desk, party: int, message: Result | Failed, parts: list[bytes | memoryview]) -> None:
         errand = desk.errands.get(party)
         if errand is None or (errand.work.position, errand.work.digest) != (message.position, message.digest):
             self._count("replies_ignored")  # sent twice, or too late
