@@ -54,7 +54,7 @@ def size(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 
 def load(data: memoryview, *, shared: bool) -> dict[str, NDArray[Any]]:
-    """The arrays back. With `shared`, large ones stay where they are, which has to be memory that is written by none."""
+    """The arrays back. With `shared`, large ones stay where they are: in memory that nobody else writes."""
     if not len(data):
         return {}
     try:
