@@ -34,8 +34,9 @@ def check_composition(config: Config) -> None:
                           remedy="use an algorithm such as 'fedavg' with the aggregator 'mean'")
     hiding = next((made for made in stages if getattr(made, "trait", Trait()).hides), None)
     for what, why in _needs_single_updates(config, hiding) if hiding is not None else ():
-        raise ConfigError(f"{what} does not go with the stage '{name_of(type(hiding))}', which shows the coordinator a sum and no "
-                          f"single update: {why}", remedy="leave one of the two out (docs: Secure aggregation)")
+        raise ConfigError(f"{what} does not go with the stage '{name_of(type(hiding))}', which shows the coordinator a "
+                          f"sum and no single update: {why}",
+                          remedy="leave one of the two out (docs: Secure aggregation)")
 
 
 def _needs_single_updates(config: Config, hiding: Stage) -> Iterator[tuple[str, str]]:
