@@ -10,6 +10,7 @@ from tequio.engines.network import wire
 from tequio.engines.network.gathering import Gathering
 from tequio.engines.network.hub import Hub, Link
 from tequio.engines.network.relays import Relay, wrapped
+from tequio.engines.network.renewal import RenewingCoordinator
 from tequio.engines.network.telemetry import Telemetry
 from tequio.engines.network.transfers import Assembly, Part
 from tequio.errors import ConfigError, PayloadError, PermissionDenied
@@ -119,7 +120,8 @@ class Tree:
         self.sent = []
         self.hub = Hub(lambda *_, **__: None, lambda *_, **__: None)
         hello = wire.Hello("tier", 1, 1, "0.1.0", 0, "", aggregator=True)
-        self.relay = Relay(self.home, self.hub, Telemetry(), Link(hello, self.sent.extend, lambda: None))
+        self.relay = Relay(self.home, self.hub, Telemetry(), Link(hello, self.sent.extend, lambda: None),
+                           RenewingCoordinator(self.home, self.hub, Telemetry()))
 
     def say(self, name, message):
         self.relay.take(wire.Relayed(name), memoryview(wire.frame(message)), Assembly(1000))
