@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from tequio.components import build
 from tequio.data.catalogue import education, xuetangx
-from tequio.data.catalogue.entry import Loaded
 from tequio.data.catalogue.xuetangx import ACTIONS
 from tequio.data.partitions.bands import Bands
 from tequio.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from tequio.data.catalogue.entry import Loaded
 
 LOG = """enroll_id,username,course_id,session_id,action,object,time
 7,ana,algebra,s1,play_video,,2016-01-01T10:00:00
@@ -125,7 +127,7 @@ def test_a_wrong_file_is_refused_by_name(log: Path, file: str, text: str, compla
 
 def test_a_missing_file_says_what_belongs_there(log: Path) -> None:
     (log / "train_truth.csv").unlink()
-    with pytest.raises(DataError, match="put train_log.csv, test_log.csv"):
+    with pytest.raises(DataError, match=r"put train_log\.csv, test_log\.csv"):
         load("xuetangx", path=str(log))
 
 

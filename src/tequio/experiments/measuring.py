@@ -95,7 +95,8 @@ def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table
     metric = next(name.rpartition(".")[0] for name in found)
     if higher_is_better(metric):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
-    return named("parties", found) | named("groups", by_group(federation, tallies, metric))
+    groups = [by_group(federation, tallies, name) for name in (metric, *(name for name in BALANCED if name in table.columns))]
+    return named("parties", found) | named("groups", {name: value for group in groups for name, value in group.items()})
 
 
 def among_honest(scenario: Scenario, federation: Federation) -> Federation:
@@ -126,10 +127,11 @@ def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:
 
 
 def party_table(federation: Federation, tallies: Mapping[int, Tally]) -> Table:
-    """Each party's name, rows and metrics."""
-    table = Table()
+    """Each party's name, category where there are several, rows and metrics."""
+    table, known = Table(), len(federation.group_names) > 1
     for party, tally in tallies.items():
-        table.add({"party": federation.name(party), "rows": int(tally["rows"]),
+        category = {"category": federation.group_names[federation.groups[party]]} if known else {}
+        table.add({"party": federation.name(party), **category, "rows": int(tally["rows"]),
                    **summarise(target_of(federation, party), tally)})
     return table
 
