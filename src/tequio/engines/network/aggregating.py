@@ -106,7 +106,7 @@ class Aggregator:
                 if fault:
                     self._up(name, Failed(message.run, message.position, message.digest, clipped(fault)))
                 elif fault is None:
-                    part = Part(parts[0])
+                    part = Part(parts[0], lasting=True)
                     said = Result(message.run, message.position, message.digest, message.seconds, part.place)
                     self._up(name, said, part)
             else:
@@ -152,17 +152,22 @@ class Aggregator:
             if isinstance(message, Work):
                 self._gathering.expect(name, message, parts, self._members)
             if link is not None:  # else it is told when it is back
-                link.send(_again(message, [Part(part) for part in parts]))
+                link.send(_again(message, [Part(part, lasting=True) for part in parts]))
         return None
 
     def _hand_on(self) -> None:
         for message, content in self._gathering.ready():
             self._telemetry.log("merged", run=message.run, parties=len(message.answers), bytes=content.place[1])
-            self.send_up([*content.frames, frame(message, content.inline)])
+            self.send_up(_with(content, frame(message, content.inline)))
 
     def _up(self, name: str, message: Message, part: Part | None = None) -> None:
         inner = frame(message, part.inline) if part is not None else frame(message)
-        self.send_up([*(part.frames if part is not None else ()), frame(Relayed(name), inner)])
+        self.send_up(_with(part, frame(Relayed(name), inner)))
+
+
+def _with(part: Part | None, last: bytes) -> Iterator[bytes]:
+    yield from part.frames if part is not None else ()
+    yield last
 
 
 def _places(message: Any) -> list[Any]:

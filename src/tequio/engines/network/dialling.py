@@ -209,7 +209,7 @@ class PartyLink:
             record = self._site.do(work, parts)
         except Exception as cause:
             return [frame(Failed(work.run, work.position, work.digest, *self._site.explain(work, cause)))]
-        reply = Part(record.reply)
+        reply = Part(record.reply, lasting=True)
         result = Result(work.run, work.position, work.digest, record.seconds, reply.place)
         return _result_frames(reply, result)
 

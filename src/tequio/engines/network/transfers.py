@@ -21,26 +21,34 @@ _numbers = itertools.count(1)
 
 
 class Part:
-    """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver."""
+    """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver.
 
-    def __init__(self, *pieces: bytes | memoryview) -> None:
+    Frames are cut at once, which copies the bytes once, however many receive them; `lasting` bytes, which nobody
+    changes and one receives, are cut as they leave.
+    """
+
+    def __init__(self, *pieces: bytes | memoryview, lasting: bool = False) -> None:
         self._size = sum(map(len, pieces))
         self._transfer = next(_numbers) if self._size > LARGEST_BODY // 4 else 0
         self.inline = b"" if self._transfer else b"".join(pieces)
-        self.frames = self._cut(pieces) if self._transfer else []
+        self._pieces = pieces if self._transfer and lasting else ()
+        self._frames = list(self._cut(pieces)) if self._transfer and not lasting else []
 
     @property
     def place(self) -> Place:
         """How a message refers to it."""
         return self._transfer, self._size
 
-    def _cut(self, pieces: Iterable[bytes | memoryview]) -> list[bytes]:
-        """The frames that go before the message; cut once, however many receive them, and the only copy made."""
-        frames, offset = [], 0
+    @property
+    def frames(self) -> Iterable[bytes]:
+        """The frames that go before the message."""
+        return self._cut(self._pieces) if self._pieces else self._frames
+
+    def _cut(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+        offset = 0
         for body in _bodies(pieces):
-            frames.append(frame(Chunk(self._transfer, self._size, offset), *body))
+            yield frame(Chunk(self._transfer, self._size, offset), *body)
             offset += sum(map(len, body))
-        return frames
 
 
 def _bodies(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
