@@ -17,6 +17,7 @@ from tequio.engines.network.wire import (
     LOWEST,
     Begin,
     Chunk,
+    Drop,
     End,
     Failed,
     Hello,
@@ -58,8 +59,8 @@ class Aggregator:
         self._members: dict[str, tuple[str, ...]] = {}
         self._gathering = Gathering()
         self._known = False
-        self.send_up: Send = list
-        self.open: Callable[[], None] = list
+        self.send_up: Send = lambda frames: None
+        self.open: Callable[[], None] = lambda: None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -120,6 +121,8 @@ class Aggregator:
         """The coordinator said something, mostly to one of the parties."""
         if isinstance(message, Chunk):
             assembly.take(message, body)
+        elif isinstance(message, Drop):
+            assembly.drop(message.transfer)
         elif isinstance(message, Relayed):
             self._down(message.name, *from_coordinator(bytes(body)), assembly)
         elif isinstance(message, Members):
@@ -148,7 +151,7 @@ class Aggregator:
                 return self._hand_on()
             if isinstance(message, End):
                 self._gathering.forget(message.run)
-            parts = assembly.parts(_places(message), body)
+            parts = assembly.parts(_places(message), body, keep=True)
             if isinstance(message, Work):
                 self._gathering.expect(name, message, parts, self._members)
             if link is not None:  # else it is told when it is back

@@ -93,13 +93,20 @@ class Assembly:
         begun.content[chunk.offset:chunk.offset + len(body)] = body
         begun.filled += len(body)
 
-    def parts(self, places: Sequence[Place], body: memoryview) -> list[Bytes]:
-        """The parts that a message refers to, from its own body and from what came before it."""
+    def drop(self, transfer: int) -> None:
+        """Forget a part that was kept."""
+        self._open.pop(transfer, None)
+
+    def parts(self, places: Sequence[Place], body: memoryview, *, keep: bool = False) -> list[Bytes]:
+        """The parts that a message refers to, from its own body and from what came before it.
+
+        They are forgotten then, or else kept for other messages until they are dropped.
+        """
         found: list[Bytes] = []
         start = 0
         for transfer, length in places:
             if transfer:
-                arrived = self._open.pop(transfer, None)
+                arrived = self._open.get(transfer) if keep else self._open.pop(transfer, None)
                 if arrived is None or len(arrived.content) != length or arrived.filled != length:
                     raise PayloadError("a message refers to a part that did not arrive whole")
                 found.append(arrived.content)
