@@ -75,8 +75,8 @@ def index_page() -> str:
                  "runs. `tequio list` and `tequio show NAME` say the same in a terminal.",
                  table(["kind", "is", "how many", "which"], rows),
                  "Besides components: the [config file](config.md), the [command line](cli.md), the "
-                 "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and "
-                 "[errors](errors.md).")
+                 "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and the "
+                 "[error index](errors.md).")
 
 
 def _link(entry: registry.Entry) -> str:
