@@ -18,7 +18,7 @@ from tequio.errors import ConfigError, DataError, MissingExtra
 
 data = pytest.mark.data
 
-OWN = ("csv", "parquet", "arff", "mediamill", "human_pseaac", "parties")
+OWN = ("csv", "parquet", "arff", "mediamill", "human_pseaac", "parties", "xuetangx")
 DATASETS = [entry for entry in registry.entries("dataset") if entry.component.__module__.startswith("tequio.")]
 
 

@@ -47,11 +47,16 @@ def token(
     home: Home = _HOME,
     hours: Annotated[float, typer.Option(help="How long it may be used.")] = 24.0,
     out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
+    aggregator: Annotated[str, typer.Option(metavar="HOST:PORT", help="For an aggregator that is dialled there.")] = "",
+    via: Annotated[str, typer.Option(metavar="AGGREGATOR", help="For a party that dials this aggregator.")] = "",
 ) -> None:
     """Make a join token. It is good for one party, once: send it over a channel that you trust."""
     from tequio.engines.network.files import write_private
 
-    text = _home(home).new_token(name, hours).to_text()
+    if aggregator and (not name or not aggregator.rpartition(":")[2].isdigit()):
+        raise ConfigError("an aggregator needs a name and an address with a port",
+                          remedy="type: tequio coordinator token NAME --aggregator HOST:PORT")
+    text = _home(home).new_token(name, hours, aggregator=aggregator, via=via).to_text()
     if out is None:
         return typer.echo(text)
     write_private(out, text.encode() + b"\n")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import Crossing
 from tequio.federation.selection import FixedParties
 from tequio.federation.selectors.in_turn import InTurn
+from tequio.federation.stages import summing_stage
 from tequio.learners.batches import steps_of_epochs
 from tequio.learners.private_training import PrivateTraining, batch_chance
 from tequio.privacy.accounting import Sampling, Spent, noise_for
@@ -84,7 +87,13 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
     cohort, crossing = _cohort(selector, parties), algorithm.crossing(federation.schema) or Crossing()
     return Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
                    -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
-                   *_descent(algorithm, federation, mechanism), crossing.releases)
+                   *_descent(algorithm, federation, mechanism), crossing.releases, *_hidden(algorithm))
+
+
+def _hidden(algorithm: Algorithm) -> tuple[str, float]:
+    """The stage that shows the coordinator sums only, and the largest entry that it has room for."""
+    stage = summing_stage(algorithm.parts.stages)
+    return ("", inf) if stage is None else (name_of(type(stage)), float(getattr(stage, "largest", inf)))
 
 
 def _descent(algorithm: Algorithm, federation: Federation,

@@ -66,14 +66,32 @@ class CoordinatorHome:
         """The join tokens."""
         return TokenBook(self.folder / "tokens")
 
-    def new_token(self, name: str = "", hours: float = 24.0) -> Token:
-        """A token for one party."""
+    def new_token(self, name: str = "", hours: float = 24.0, *, aggregator: str = "", via: str = "") -> Token:
+        """A token for one party, for an aggregator that listens at HOST:PORT, or for a party that dials one."""
         if name:
             check_party_name(name)
         facts, authority = self.facts, self.identity("authority").certificate
-        id, secret = self.tokens.mint(name, hours)
         host = facts["address"]
-        return Token(f"{host}:{facts['port']}", f"{host}:{facts['enrolment_port']}", authority, id, secret)
+        address = self._address_of(via) if via else f"{host}:{facts['port']}"
+        role = {key: value for key, value in (("aggregator", aggregator), ("via", via)) if value}
+        id, secret = self.tokens.mint(name, hours, **role)
+        return Token(address, f"{host}:{facts['enrolment_port']}", authority, id, secret, aggregator)
+
+    def _address_of(self, aggregator: str) -> str:
+        known = self.party(aggregator)
+        if known is None or "aggregator" not in known:
+            raise ConfigError(f"no aggregator '{aggregator}' is enrolled", remedy="let it join first: tequio "
+                              "coordinator token NAME --aggregator HOST:PORT, then tequio aggregator join")
+        return str(known["aggregator"])
+
+    def is_aggregator(self, name: str) -> bool:
+        """Whether that party joined to relay others."""
+        return "aggregator" in (self.party(name) or {})
+
+    def members(self, aggregator: str) -> dict[str, str]:
+        """The parties that dial an aggregator, and the certificate that each has to show."""
+        return {name: facts["fingerprints"][-1] for name, facts in self.parties().items()
+                if facts.get("via") == aggregator and not facts.get("revoked")}
 
     def enrol(self, name: str, facts: Mapping[str, Any]) -> bool:
         """Note a party; whether the name was free."""
@@ -98,6 +116,9 @@ class CoordinatorHome:
         if known.get("revoked"):
             raise PermissionDenied(f"the certificate of party '{name}' was revoked",
                                    remedy="talk to the coordinator's operator")
+        if known.get("via"):
+            raise PermissionDenied(f"party '{name}' dials the aggregator '{known['via']}'",
+                                   remedy="use the address that it joined with")
 
     def revoke(self, name: str) -> None:
         """Never let that party in again."""

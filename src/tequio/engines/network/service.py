@@ -11,7 +11,9 @@ import msgspec
 from tequio import __version__
 from tequio.engines.network import enrolment
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
+from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link
+from tequio.engines.network.relays import Relay
 from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
     HIGHEST,
@@ -19,6 +21,9 @@ from tequio.engines.network.wire import (
     Chunk,
     Goodbye,
     Hello,
+    Left,
+    Merged,
+    Relayed,
     Result,
     Welcome,
     clipped,
@@ -30,7 +35,7 @@ from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioErr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from tequio.engines.network.homes import CoordinatorHome
+    from tequio.engines.network.aggregating import Aggregator
     from tequio.engines.network.telemetry import Telemetry
 
 _SECONDS_FOR_HELLO = 20.0
@@ -40,11 +45,12 @@ _SECONDS_AFTER_REFUSAL = 0.2
 class Service:
     """Listens for parties. Everything it refuses is noted in the audit log, and refusing one never stops the others."""
 
-    def __init__(self, home: CoordinatorHome, telemetry: Telemetry, *, maximum_reply_bytes: int,
-                 enrolment: bool = True) -> None:
+    def __init__(self, home: CoordinatorHome | Aggregator, telemetry: Telemetry, *, maximum_reply_bytes: int) -> None:
         self._home, self._telemetry = home, telemetry
-        self._maximum, self._enrolment = maximum_reply_bytes, enrolment
+        self._maximum = maximum_reply_bytes
         self.hub = Hub(telemetry.note, telemetry.count)
+        self._switch = self.hub if isinstance(home, CoordinatorHome) else home
+        self._relays: dict[str, Relay] = {}
         self._grpc = require_grpc()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tequio-service", daemon=True)
@@ -71,7 +77,7 @@ class Service:
         own, authority = self._home.identity("coordinator"), self._home.identity("authority").certificate
         mutual = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
         await self._serve(facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
-        if self._enrolment:
+        if isinstance(self._home, CoordinatorHome):
             one_sided = grpc.ssl_server_credentials([(own.key, own.certificate)])
             await self._serve(facts["enrolment_port"], one_sided, enrolment.METHOD,
                               grpc.unary_unary_rpc_method_handler(self._enrol))
@@ -91,6 +97,7 @@ class Service:
     async def _enrol(self, data: bytes, context: Any) -> bytes:
         try:
             request = msgspec.msgpack.decode(data, type=enrolment.Request)
+            assert isinstance(self._home, CoordinatorHome)
             certificate = await asyncio.to_thread(enrolment.grant, self._home, request)
         except (TequioError, msgspec.MsgspecError) as cause:
             self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause))
@@ -99,6 +106,7 @@ class Service:
             return msgspec.msgpack.encode(enrolment.Grant(b"", getattr(cause, "message", "it cannot be read"),
                                                           getattr(cause, "remedy", "")))
         self._telemetry.note("enrolled", peer=context.peer(), party=request.name)
+        self._tell_members()
         return msgspec.msgpack.encode(enrolment.Grant(certificate))
 
     async def _link(self, requests: AsyncIterator[bytes], context: Any) -> None:
@@ -129,6 +137,9 @@ class Service:
             raise PermissionDenied(f"party '{name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
                                    f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
                                    f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
+        if hello.aggregator and not (isinstance(self._home, CoordinatorHome) and self._home.is_aggregator(name)):
+            raise PermissionDenied(f"party '{name}' did not join as an aggregator",
+                                   remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")
         return hello
 
     async def _refuse(self, context: Any, cause: BaseException) -> None:
@@ -145,9 +156,9 @@ class Service:
         link = Link(hello, lambda frames: self._soon(waiting.put_nowait, frames), lambda: self._soon(here.cancel))
         writing = asyncio.create_task(self._write(waiting, context, here))
         self._telemetry.note("connected", party=hello.name, peer=context.peer(), version=hello.version)
-        self.hub.connect(link)
+        relay = self._welcome(link)
         try:
-            await self._read(requests, link)
+            await self._read(requests, link, relay)
         except (PayloadError, EngineError) as cause:
             self._telemetry.note("link cut", party=hello.name, cause=str(cause))
             self._telemetry.count("refusals", kind="message")
@@ -156,21 +167,44 @@ class Service:
             pass
         finally:
             writing.cancel()
-            self.hub.disconnect(link)
+            if relay is None:
+                self._switch.disconnect(link)
+            else:
+                relay.end()
             self._telemetry.note("disconnected", party=hello.name)
 
-    async def _read(self, requests: AsyncIterator[bytes], link: Link) -> None:
+    def _welcome(self, link: Link) -> Relay | None:
+        """Let a party's link in; an aggregator's is a relay for the links of its parties."""
+        if not link.hello.aggregator or not isinstance(self._home, CoordinatorHome):
+            self._switch.connect(link)
+            return None
+        older = self._relays.get(link.hello.name)
+        if older is not None:
+            older.close()
+        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link)
+        relay.tell_members()
+        return relay
+
+    def _tell_members(self) -> None:
+        for relay in self._relays.values():
+            relay.tell_members()
+
+    async def _read(self, requests: AsyncIterator[bytes], link: Link, relay: Relay | None) -> None:
         assembly = Assembly(self._maximum)
         async for data in requests:
             self._telemetry.count("bytes_received", len(data))
             message, body = from_party(data)
             if isinstance(message, Chunk):
                 assembly.take(message, body)
+            elif relay is not None:
+                relay.take(message, body, assembly)
             elif isinstance(message, Hello):
                 raise PayloadError("a greeting came twice")
+            elif isinstance(message, Relayed | Left | Merged):
+                raise PayloadError(f"a message '{type(message).__name__}' has no place in a party's link")
             else:
-                self.hub.receive(link, message, assembly.parts([message.part] if isinstance(message, Result) else [],
-                                                               body))
+                parts = assembly.parts([message.part] if isinstance(message, Result) else [], body)
+                self._switch.receive(link, message, parts)
 
     async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Any, reading: asyncio.Task[Any]) -> None:
         try:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 Verdict = Literal["reached", "below", "differs", "no published number", "not comparable", "not run"]
 
 
+PARTY = "party."
+"""What a metric of one party begins with: `party.NAME.accuracy` is on that party's own test rows."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none.
@@ -155,9 +159,25 @@ def metric_of(result: Result, run: str, metric: str) -> float:
     asked, curve = result.baselines[baseline] if baseline else result, curve_metric(metric)
     if curve is not None:
         return curve.of(asked)
+    if metric.startswith(PARTY):
+        return _of_party(asked, metric)
     summary = asked.summary
     value = {**summary, **summary["metrics"]}.get(metric)
     if not isinstance(value, int | float):
         raise ConfigError(f"the study asks for '{metric}', which the run '{run}' does not have",
                           remedy=nearest(metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
+    return float(value)
+
+
+def _of_party(result: Result, metric: str) -> float:
+    """`party.NAME.METRIC` from the run's table of parties."""
+    name, _, column = metric.removeprefix(PARTY).rpartition(".")
+    found = next((row for row in result.parties if str(row["party"]) == name), None)
+    if found is None:
+        raise ConfigError(f"the study asks for '{metric}', and the run '{result.folder.name}' has no such party",
+                          remedy=nearest(name, [str(party) for party in result.parties["party"]]))
+    value = found.get(column)
+    if not isinstance(value, int | float):
+        raise ConfigError(f"the study asks for '{metric}', which the party '{name}' does not have",
+                          remedy=nearest(column, result.parties.columns))
     return float(value)
