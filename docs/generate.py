@@ -17,6 +17,7 @@ from reference_pages.config import config_page
 from reference_pages.errors import errors_page
 from reference_pages.markup import page, table
 from reference_pages.metrics import metrics_page
+from reference_pages.races import PLACE, RESULTS, races
 
 import tequio
 from tequio import registry
@@ -65,6 +66,11 @@ def on_config(config: Any) -> Any:
         if "Reference" in entry:
             entry["Reference"] = [f"reference/{name}" for name in write()]
     return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Hook of mkdocs: where a page asks for the races against peers, they are put in."""
+    return PLACE.sub(lambda _: races(RESULTS.read_text(encoding="utf-8")), markdown)
 
 
 def index_page() -> str:
