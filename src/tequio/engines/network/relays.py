@@ -105,8 +105,12 @@ class Relay:
         self._parties.clear()
 
     def _greeted(self, name: str, hello: Hello) -> None:
-        if name != hello.name or hello.aggregator or name not in self._home.members(self.name):
-            raise PayloadError(f"the aggregator '{self.name}' speaks for '{name[:80]}', which does not dial it")
+        if name != hello.name or hello.aggregator:
+            raise PayloadError(f"the aggregator '{self.name}' says that '{name[:80]}' is '{hello.name[:80]}'")
+        if name not in self._home.members(self.name):  # it may have been sent away a moment ago
+            self._telemetry.note("link refused", party=name, via=self.name, cause="it does not dial this aggregator")
+            self._telemetry.count("refusals", kind="link")
+            return
         link = Link(hello, self._sender(name), lambda: None, relayed=True)
         self._parties[name] = link
         self._telemetry.note("connected", party=name, via=self.name, version=hello.version)
