@@ -181,3 +181,26 @@ def test_the_real_sets_keep_their_counts() -> None:
     assert len(later.test) == 11_260
     assert int(later.train.target.sum() + later.test.target.sum()) == 10_156
     assert "".join(sorted(set(later.train.groups))) == "AAABBBCCCDDDEEEFFFGGG"
+
+
+# --- made-up students ------------------------------------------------------------------------------------------------
+
+def test_made_up_students_have_the_bands_that_were_asked_for() -> None:
+    rows = load("made_up_students", students=600, low=0.65, medium=0.05).train
+    assert rows.schema.names == ACTIONS
+    partition = Bands(groups_per_party=20).deal(rows, np.random.default_rng(0))
+    assert [list(partition.categories or ()).count(band) for band in ("low", "medium", "high")] == [20, 2, 9]
+
+
+def test_made_up_students_follow_the_seed_and_who_stays_does_more() -> None:
+    first, again, other = (load("made_up_students", seed=seed).train for seed in (1, 1, 2))
+    assert np.array_equal(first.features, again.features)
+    assert len(first) != len(other) or not np.array_equal(first.features, other.features)
+    assert first.features[first.target == 0].mean() > 2 * first.features[first.target == 1].mean()
+
+
+def test_made_up_courses_have_the_names_that_were_given() -> None:
+    rows = load("made_up_students", courses=["AAA", "BBB"], groups="course").train
+    assert set(rows.groups) == {"AAA", "BBB"}
+    with pytest.raises(ConfigError, match="more than all of them"):
+        load("made_up_students", low=0.6, medium=0.6)

@@ -135,6 +135,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     service = network.service(telemetry)
     service.start()
     control = Control(home, {"status": lambda _: service.hub.status(),
+                             "drop": lambda question: _drop(service, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()
     metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None
@@ -145,6 +146,11 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
             metrics.shutdown()
         control.stop()
         service.stop()
+
+
+def _drop(service: Service, question: dict[str, Any]) -> dict[str, Any]:
+    service.drop(str(question["name"]))
+    return {}
 
 
 def _start_run(service: Service, telemetry: Telemetry, folder: Path) -> dict[str, Any]:

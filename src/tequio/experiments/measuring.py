@@ -95,8 +95,10 @@ def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table
     metric = next(name.rpartition(".")[0] for name in found)
     if higher_is_better(metric):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
-    groups = [by_group(federation, tallies, name) for name in (metric, *(name for name in BALANCED if name in table.columns))]
-    return named("parties", found) | named("groups", {name: value for group in groups for name, value in group.items()})
+    by_category: Metrics = {}
+    for name in (metric, *(name for name in BALANCED if name in table.columns)):
+        by_category |= by_group(federation, tallies, name)
+    return named("parties", found) | named("groups", by_category)
 
 
 def among_honest(scenario: Scenario, federation: Federation) -> Federation:

@@ -37,8 +37,8 @@ class Context:
     `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
     `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
     `everybody` are those it can be asked of. `releases` is how often a round asks a party for sums over its rows.
-    `hidden` is the stage that shows the coordinator sums only, if there is one, and `largest` the largest entry that it
-    has room for.
+    `hidden` is the stage that shows the coordinator sums only, if there is one, `largest` the largest entry that it has
+    room for, and `scale` how many whole numbers of its sums make up one.
     """
 
     parties: int
@@ -53,6 +53,12 @@ class Context:
     releases: int = 1
     hidden: str = ""
     largest: float = inf
+    scale: float = inf
+
+    @property
+    def step(self) -> float:
+        """How finely a hidden sum tells an update: each is multiplied with its share before it becomes whole."""
+        return self.most / self.scale
 
     @property
     def most(self) -> int:

@@ -119,7 +119,7 @@ class NoisedSum(ClippedUpdates, ABC):
         if summed is None:
             return 0.0
         _, _, parties = summed.ring
-        return 0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*summed.ring).scale
+        return float(0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*summed.ring).scale)
 
     def trust(self, context: Context) -> str:
         """Who has to be trusted with what."""

@@ -1,4 +1,4 @@
-"""Aggregators between the parties and the coordinator, as processes: the simulation's numbers, also when one is killed."""
+"""Aggregators between parties and coordinator, as processes: the simulation's numbers, also when one is killed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ import pytest
 
 import tequio
 from tequio.engines.network.audit import AuditLog
-from tequio.engines.network.certificates import key_pem, make_request, new_key
-from tequio.engines.network.enrolment import Request, grant
 from tequio.engines.network.telemetry import Telemetry
 from tequio.errors import QuorumError
 from tequio.experiments.config import load_config
 from tequio.experiments.deploying import serving
 from tequio.experiments.remote import run_with_parties
 
-from .fleet import Parties, free_port, lay_out, make_coordinator, until
+from .fleet import Parties, enrol, free_port, make_coordinator, until
 
 pytestmark = pytest.mark.network
 
@@ -46,12 +44,6 @@ name = "group-sum"
 """
 
 
-def enrol(home, folder, name, facts, **role):
-    token, key = home.new_token(name, **role), new_key()
-    certificate = grant(home, Request(token.id, token.secret, name, make_request(key, name)))
-    return lay_out(folder, token, name, key_pem(key), certificate, facts)
-
-
 class Tree:
     """Five parties, of which those of even number dial one aggregator and the others another."""
 
@@ -63,7 +55,7 @@ class Tree:
         names = ("even", "odd")
         self.folders = {name: enrol(self.home, folder / name, name, {}, aggregator=f"localhost:{free_port()}").folder
                         for name in names}
-        homes = [enrol(self.home, folder / str(party), str(party), {"data": {"config": str(self.config)}},
+        homes = [enrol(self.home, folder / str(party), str(party), {"config": str(self.config)},
                        via=names[party % 2]).folder for party in range(5)]
         result = tequio.run(self.config, engine={"name": "local", "workers": 1}, output={"folder": str(folder / "own")})
         self.expected = result.summary["model_sha256"]

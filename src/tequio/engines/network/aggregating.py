@@ -55,7 +55,7 @@ class Aggregator:
         self._home, self._telemetry = home, telemetry
         self._lock = threading.RLock()
         self._links: dict[str, Link] = {}
-        self._members: dict[str, str] = {}
+        self._members: dict[str, tuple[str, ...]] = {}
         self._gathering = Gathering()
         self._known = False
         self.send_up: Send = list
@@ -72,7 +72,7 @@ class Aggregator:
 
     def admit(self, name: str, certificate: bytes) -> None:
         """Refuse whoever is not one of the group's parties."""
-        if self._members.get(name) != fingerprint(certificate):
+        if fingerprint(certificate) not in self._members.get(name, ()):
             raise PermissionDenied(f"no party '{name[:80]}' with this certificate dials this aggregator",
                                    remedy="dial the address that you joined with, or wait until the coordinator is up")
 
@@ -130,9 +130,9 @@ class Aggregator:
                 for name, link in self._links.items():
                     self._up(name, link.hello)
 
-    def _regroup(self, members: dict[str, str]) -> None:
+    def _regroup(self, members: dict[str, tuple[str, ...]]) -> None:
         with self._lock:
-            gone = [link for name, link in self._links.items() if members.get(name) != self._members.get(name)]
+            gone = [link for name, link in self._links.items() if name not in members]
             self._members = members
         for link in gone:
             link.close()

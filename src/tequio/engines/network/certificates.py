@@ -101,6 +101,28 @@ def requested_key(request_pem: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
+def belong_together(identity: Identity) -> bool:
+    """Whether a certificate is of the key beside it."""
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(identity.certificate)
+    return bool(certificate.public_key() == load_key(identity.key).public_key())
+
+
+def check_issued(certificate_pem: bytes, authority_pem: bytes, key: Any, name: str) -> None:
+    """Refuse a certificate that is not of this authority, of this key and in this name."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_pem))
+    except (ValueError, TypeError, InvalidSignature) as cause:
+        raise PermissionDenied(f"this certificate is not of the coordinator's authority: {cause}") from None
+    if certificate.public_key() != key or certificate.subject != _subject(name):
+        raise PermissionDenied("this certificate is for another key or another party")
+
+
 def fingerprint(certificate_pem: bytes) -> str:
     """The SHA-256 of a certificate, as people compare it."""
     from cryptography import x509

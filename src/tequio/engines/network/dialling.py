@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio import __version__
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
+from tequio.engines.network.renewal import RenewingParty
 from tequio.engines.network.transfers import Assembly, Part
 from tequio.engines.network.wire import (
     HIGHEST,
@@ -17,9 +18,11 @@ from tequio.engines.network.wire import (
     Begin,
     Chunk,
     End,
+    Expiring,
     Failed,
     Goodbye,
     Hello,
+    Renewed,
     Result,
     Waiting,
     Welcome,
@@ -54,6 +57,7 @@ class Dialler:
         self._stop = threading.Event()
         self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._call: Any = None
+        self._renewing = RenewingParty(home, telemetry, self.send)
 
     @property
     def stopped(self) -> bool:
@@ -112,7 +116,12 @@ class Dialler:
         if isinstance(message, Goodbye):
             self._telemetry.note("sent away", cause=message.cause)
             raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
-        self._hear(message, body, assembly)
+        if isinstance(message, Expiring):
+            self._renewing.ask(message)
+        elif isinstance(message, Renewed):
+            self._renewing.take(message)
+        else:
+            self._hear(message, body, assembly)
 
 
 class PartyLink:

@@ -137,6 +137,18 @@ class Hub:
         with self._changed:
             return {name: self._links[name].hello for name in sorted(self._links)}
 
+    def links(self) -> list[Link]:
+        """All that are open, also those through aggregators."""
+        with self._changed:
+            return list(self._links.values())
+
+    def drop(self, name: str) -> None:
+        """End a party's link."""
+        with self._changed:
+            link = self._links.get(name)
+        if link is not None:
+            link.close()
+
     def away(self, name: str) -> float:
         """For how many seconds a party has been away; 0 where it is there."""
         with self._changed:

@@ -12,6 +12,7 @@ from tequio.engines.network.wire import (
     Members,
     Merged,
     Relayed,
+    Renew,
     Result,
     frame,
     from_coordinator,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tequio.engines.network.homes import CoordinatorHome
     from tequio.engines.network.hub import Hub
+    from tequio.engines.network.renewal import RenewingCoordinator
     from tequio.engines.network.telemetry import Telemetry
     from tequio.engines.network.transfers import Assembly
     from tequio.engines.network.wire import FromParty
@@ -36,8 +38,10 @@ MERGED = payloads.encode({"merged": True})
 class Relay:
     """All that comes through one aggregator's link."""
 
-    def __init__(self, home: CoordinatorHome, hub: Hub, telemetry: Telemetry, link: Link) -> None:
+    def __init__(self, home: CoordinatorHome, hub: Hub, telemetry: Telemetry, link: Link,
+                 renewing: RenewingCoordinator) -> None:
         self._home, self._hub, self._telemetry, self._link = home, hub, telemetry, link
+        self._renewing = renewing
         self._parties: dict[str, Link] = {}
 
     @property
@@ -53,6 +57,8 @@ class Relay:
         """Something that it said itself, or that it says for one of its parties."""
         if isinstance(message, Relayed):
             self._relayed(message, body, assembly)
+        elif isinstance(message, Renew):
+            self._renewing.answer(self._link, message)
         elif isinstance(message, Merged):
             self._merged(message, assembly.parts([message.part], body)[0])
         else:
@@ -70,6 +76,9 @@ class Relay:
         parts = assembly.parts([inner.part] if isinstance(inner, Result) else [], rest)
         if link is None or isinstance(inner, Chunk | Relayed | Merged):
             self._telemetry.note("unexpected message", party=message.name, via=self.name, message=type(inner).__name__)
+        elif isinstance(inner, Renew):
+            self._renewing.answer(link, inner)
+            self.tell_members()
         elif isinstance(inner, Left):
             self._hub.disconnect(self._parties.pop(message.name))
         else:
@@ -98,6 +107,7 @@ class Relay:
         self._parties[name] = link
         self._telemetry.note("connected", party=name, via=self.name, version=hello.version)
         self._hub.connect(link)
+        self._renewing.remind(link)
 
     def _sender(self, name: str) -> Callable[[Iterable[bytes]], None]:
         return lambda frames: self._link.send(wrapped(name, frames))

@@ -14,6 +14,7 @@ from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link
 from tequio.engines.network.relays import Relay
+from tequio.engines.network.renewal import RENEW_WITHIN_DAYS, RenewingCoordinator
 from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
     HIGHEST,
@@ -24,6 +25,7 @@ from tequio.engines.network.wire import (
     Left,
     Merged,
     Relayed,
+    Renew,
     Result,
     Welcome,
     clipped,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _SECONDS_FOR_HELLO = 20.0
 _SECONDS_AFTER_REFUSAL = 0.2
+_SECONDS_BETWEEN_ROUNDS = 3600.0
 
 
 class Service:
@@ -51,6 +54,8 @@ class Service:
         self.hub = Hub(telemetry.note, telemetry.count)
         self._switch = self.hub if isinstance(home, CoordinatorHome) else home
         self._relays: dict[str, Relay] = {}
+        self._renewing = RenewingCoordinator(home, self.hub, telemetry) if isinstance(home, CoordinatorHome) else None
+        self._rounds: asyncio.Task[None] | None = None
         self._grpc = require_grpc()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tequio-service", daemon=True)
@@ -64,6 +69,8 @@ class Service:
     def stop(self) -> None:
         """Close all links and end."""
         async def end() -> None:
+            if self._rounds is not None:
+                self._rounds.cancel()
             for server in self._servers:
                 await server.stop(grace=0.5)
 
@@ -72,12 +79,25 @@ class Service:
         self._thread.join()
         self._loop.close()
 
+    def drop(self, name: str) -> None:
+        """End the link of a party that is not wanted any more."""
+        self.hub.drop(name)
+        self._tell_members()
+
+    async def _look_around(self) -> None:
+        while self._renewing is not None:
+            self._renewing.look_around()
+            await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
+
     async def _listen(self) -> None:
         grpc, facts = self._grpc, self._home.facts
+        if isinstance(self._home, CoordinatorHome) and self._home.renew_own(RENEW_WITHIN_DAYS):
+            self._telemetry.note("certificate renewed", party="the coordinator itself")
         own, authority = self._home.identity("coordinator"), self._home.identity("authority").certificate
         mutual = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
         await self._serve(facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
         if isinstance(self._home, CoordinatorHome):
+            self._rounds = asyncio.create_task(self._look_around())
             one_sided = grpc.ssl_server_credentials([(own.key, own.certificate)])
             await self._serve(facts["enrolment_port"], one_sided, enrolment.METHOD,
                               grpc.unary_unary_rpc_method_handler(self._enrol))
@@ -116,7 +136,7 @@ class Service:
         except (TequioError, TimeoutError) as cause:
             await self._refuse(context, cause)
             return
-        await context.write(frame(Welcome(HIGHEST, __version__)))
+        await context.write(frame(Welcome(min(HIGHEST, hello.highest), __version__)))
         await self._keep(requests, context, hello)
 
     def _admitted(self, context: Any) -> str:
@@ -159,7 +179,7 @@ class Service:
         relay = self._welcome(link)
         try:
             await self._read(requests, link, relay)
-        except (PayloadError, EngineError) as cause:
+        except (PayloadError, EngineError, PermissionDenied) as cause:
             self._telemetry.note("link cut", party=hello.name, cause=str(cause))
             self._telemetry.count("refusals", kind="message")
             await context.write(frame(Goodbye(clipped(str(cause)))))
@@ -175,13 +195,16 @@ class Service:
 
     def _welcome(self, link: Link) -> Relay | None:
         """Let a party's link in; an aggregator's is a relay for the links of its parties."""
-        if not link.hello.aggregator or not isinstance(self._home, CoordinatorHome):
+        if self._renewing is not None:
+            self._renewing.remind(link)
+        if self._renewing is None or not link.hello.aggregator or not isinstance(self._home, CoordinatorHome):
             self._switch.connect(link)
             return None
         older = self._relays.get(link.hello.name)
         if older is not None:
             older.close()
-        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link)
+        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link,
+                                                           self._renewing)
         relay.tell_members()
         return relay
 
@@ -198,6 +221,8 @@ class Service:
                 assembly.take(message, body)
             elif relay is not None:
                 relay.take(message, body, assembly)
+            elif isinstance(message, Renew) and self._renewing is not None:
+                self._renewing.answer(link, message)
             elif isinstance(message, Hello):
                 raise PayloadError("a greeting came twice")
             elif isinstance(message, Relayed | Left | Merged):

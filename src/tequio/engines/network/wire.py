@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 from tequio.errors import PayloadError
 
 MAGIC = b"tqn1"
-LOWEST, HIGHEST = 1, 1
-"""Versions of this protocol that are spoken here."""
+LOWEST, HIGHEST = 1, 2
+"""Versions of this protocol that are spoken here. Since 2 certificates are renewed."""
 
 LARGEST_HEADER = 1 << 20
 LARGEST_BODY = 1 << 20
@@ -166,9 +166,9 @@ class Merged(Message, frozen=True, tag="merged"):
 
 
 class Members(Message, frozen=True, tag="members"):
-    """The coordinator to an aggregator: its parties, and the fingerprint of the certificate that each has to show."""
+    """The coordinator to an aggregator: its parties, and the fingerprints of the certificates that each may show."""
 
-    fingerprints: dict[Name, Name]
+    fingerprints: dict[Name, tuple[Name, ...]]
 
 
 class Withdraw(Message, frozen=True, tag="withdraw"):
@@ -178,8 +178,26 @@ class Withdraw(Message, frozen=True, tag="withdraw"):
     position: Count
 
 
-FromParty = Hello | Ready | Waiting | Declined | Result | Failed | Chunk | Relayed | Left | Merged
-FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk | Relayed | Members | Withdraw
+class Expiring(Message, frozen=True, tag="expiring"):
+    """The coordinator: the certificate that this party shows ends in so many days."""
+
+    days: float
+
+
+class Renew(Message, frozen=True, tag="renew"):
+    """A party: a request for a certificate of a new key."""
+
+    request: Annotated[bytes, Meta(max_length=8192)]
+
+
+class Renewed(Message, frozen=True, tag="renewed"):
+    """The coordinator: the new certificate."""
+
+    certificate: Annotated[bytes, Meta(max_length=65536)]
+
+
+FromParty = Hello | Ready | Waiting | Declined | Result | Failed | Chunk | Relayed | Left | Merged | Renew
+FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk | Relayed | Members | Withdraw | Expiring | Renewed
 
 _decoders = {"party": msgspec.msgpack.Decoder(FromParty), "coordinator": msgspec.msgpack.Decoder(FromCoordinator)}
 

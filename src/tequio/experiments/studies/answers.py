@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.recording import as_json
-from tequio.experiments.studies.comparisons import COMPARISONS
+from tequio.experiments.studies.comparisons import COMPARISONS, comparison
 from tequio.experiments.studies.curves import curve_metric
 from tequio.experiments.studies.description import run_and_baseline
 from tequio.learners.metrics import METRICS
@@ -98,8 +98,9 @@ def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bo
 
 def higher_is_better(metric: str) -> bool:
     """Whether more of a study's metric is better: of `test.accuracy` it is, of `seconds` and `train.loss` it is not."""
-    if metric in COMPARISONS:
-        return COMPARISONS[metric].higher_is_better
+    compared = comparison(metric)
+    if compared is not None:
+        return compared.higher_is_better
     curve = curve_metric(metric)
     if curve is not None:
         own = curve.reading.higher_is_better
@@ -145,8 +146,9 @@ def _sd(values: Mapping[int, float]) -> float | None:
 
 def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
-    if cell.metric in COMPARISONS:
-        return COMPARISONS[cell.metric].measure(*results)
+    compared = comparison(cell.metric)
+    if compared is not None:
+        return compared.measure(*results)
     return metric_of(results[0], cell.run, cell.metric)
 
 
