@@ -25,10 +25,12 @@ _SHARE = "catalogue:"
 @app.command()
 def join(
     token: Annotated[str, typer.Argument(help="The join token, or a file that holds it.")],
-    data: Annotated[str, typer.Option(help="Your table (CSV or Parquet), or catalogue:NAME for a simulated share.")],
+    data: Annotated[str, typer.Option(help="Your table (CSV or Parquet), catalogue:NAME for a simulated share, or "
+                                             "none to keep a key only.")],
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
     target: Annotated[str, typer.Option(help="The column to predict.")] = "",
+    id: Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")] = "",
     schema: Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")] = None,
     missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
     prepare: Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")] = None,
@@ -38,10 +40,11 @@ def join(
     """Enrol with a join token. The token is used up; the key that is made here never leaves this folder."""
     from tequio.engines.network.enrolment import join as enrol
     from tequio.engines.network.tokens import read_token
-    from tequio.experiments.holdings import open_holding
+    from tequio.experiments.holdings import NO_DATA, open_holding
 
     facts = _share(data, partition) if data.startswith(_SHARE) else {
-        "path": str(Path(data).resolve()), "target": target or None, "missing": missing, "prepare": prepare or [],
+        "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
+        "missing": missing, "prepare": prepare or [],
         "schema_path": str(schema.resolve()) if schema is not None else None}
     called = name or party
     if not called:

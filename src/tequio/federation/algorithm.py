@@ -11,7 +11,7 @@ import numpy as np
 from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
-from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.aggregation import SUMMED, Aggregator, Combined, Mean, Updates
 from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.screening import screened
@@ -223,7 +223,8 @@ class Algorithm(ABC):
         """The aggregate of updates that only their sum is known of, as if it were the one update of everybody."""
         mean, summed = summed_updates(federation, self.parts.stages, replies, name, weights)
         models.check_shapes(mean, state.model, f"the sum of {len(summed.parties)} parties")
-        one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
+        whole = models.unflatten(models.flatten(mean), state.model)
+        one = Updates(np.array([SUMMED]), [whole], np.array([summed.weight]))
         combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
         federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
         aggregated = Aggregated(name, replies, summed.parties, summed.shares, summed.weight, summed=summed)

@@ -14,6 +14,7 @@ from tequio.data.schema import Schema, Target
 from tequio.engines.network.approvals import Approvals
 from tequio.engines.network.audit import AuditLog, entries
 from tequio.engines.network.holding import OwnRows
+from tequio.engines.network.journal import Journal, Record
 from tequio.engines.network.policy import Policy, read_policy, tasks_of
 from tequio.engines.network.site import Site
 from tequio.engines.network.telemetry import Telemetry
@@ -91,6 +92,15 @@ def test_the_same_work_is_done_once_even_by_another_process(site, party_home, tm
     again.begin("run-1", told(again))
     assert again.do(work(2, base=1), parts()).reply == site.do(work(2, base=1), parts()).reply
     assert calls(again.do(work(3, base=2), parts())) == 3
+
+
+def test_a_journal_gives_large_replies_back_from_the_disk(tmp_path):
+    reply, state = payloads.encode({"model": np.arange(400_000.0)}), {"kept": np.arange(300_000.0)}
+    Journal(tmp_path).add(Record(3, 0, "digest", state, reply, 0.5))
+    found = Journal(tmp_path).find(3, 0, "digest")
+    assert bytes(found.reply) == reply
+    assert found.seconds == 0.5
+    assert np.array_equal(Journal(tmp_path).state(3)["kept"], state["kept"])
 
 
 def test_a_run_that_goes_back_to_a_checkpoint_finds_the_state_of_that_moment(site):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio import __version__
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
+from tequio.engines.network.renewal import RenewingParty
 from tequio.engines.network.transfers import Assembly, Part
 from tequio.engines.network.wire import (
     HIGHEST,
@@ -17,9 +18,11 @@ from tequio.engines.network.wire import (
     Begin,
     Chunk,
     End,
+    Expiring,
     Failed,
     Goodbye,
     Hello,
+    Renewed,
     Result,
     Waiting,
     Welcome,
@@ -30,7 +33,7 @@ from tequio.engines.network.wire import (
 from tequio.errors import EngineError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tequio.engines.network.holding import Holding
     from tequio.engines.network.homes import PartyHome
@@ -38,28 +41,31 @@ if TYPE_CHECKING:
     from tequio.engines.network.telemetry import Telemetry
     from tequio.engines.network.wire import FromCoordinator
 
+    Hear = Callable[[FromCoordinator, memoryview, Assembly], None]
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 LARGEST_PAYLOAD = 1 << 32
 _LOOK_AROUND = 1.0
 
 
-class PartyLink:
-    """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
+class Dialler:
+    """Keeps a link to the coordinator: greets, hands on what it hears, and dials again with growing pauses."""
 
-    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
-        self._home, self._holding, self._site, self._telemetry = home, holding, site, telemetry
+    def __init__(self, home: PartyHome, telemetry: Telemetry, greeting: Callable[[], Hello], hear: Hear) -> None:
+        self._home, self._telemetry, self._greeting, self._hear = home, telemetry, greeting, hear
         self._grpc = require_grpc()
         self._stop = threading.Event()
         self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._tasks: deque[tuple[Work, list[bytes | bytearray]]] = deque()
-        self._waiting: dict[str, bytes | bytearray] = {}
-        self._something = threading.Condition()
         self._call: Any = None
+        self._renewing = RenewingParty(home, telemetry, self.send)
 
-    def serve(self, *, patience: int = 0) -> None:
+    @property
+    def stopped(self) -> bool:
+        """Whether it serves no more."""
+        return self._stop.is_set()
+
+    def serve(self, patience: int = 0) -> None:
         """Dial, and dial again, with growing and random pauses; give up after `patience` attempts (0: never)."""
-        worker = threading.Thread(target=self._work, name="tequio-tasks", daemon=True)
-        worker.start()
         attempts, draw = 0, random.Random()
         while not self._stop.is_set():
             if self._talk():
@@ -71,13 +77,15 @@ class PartyLink:
             pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE) * draw.uniform(0.5, 1.0)
             self._stop.wait(pause)
 
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Send on the present link; what is sent between links is lost, and asked for again."""
+        self._outgoing.put(frames)
+
     def stop(self) -> None:
         """End the link and serve no more."""
         self._stop.set()
         if self._call is not None:
             self._call.cancel()
-        with self._something:
-            self._something.notify_all()
 
     def _talk(self) -> bool:
         """One link from greeting to end; whether the coordinator welcomed us."""
@@ -85,8 +93,8 @@ class PartyLink:
         credentials = grpc.ssl_channel_credentials(self._home.authority, identity.key, identity.certificate)
         address, welcomed = self._home.facts["address"], False
         outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._outgoing = outgoing
         outgoing.put([frame(self._greeting())])
+        self._outgoing = outgoing
         with grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS) as channel:
             self._call = call = channel.stream_stream(LINK)(_frames(outgoing))
             assembly = Assembly(LARGEST_PAYLOAD)
@@ -94,7 +102,7 @@ class PartyLink:
                 for data in call:
                     message, body = from_coordinator(data)
                     welcomed = welcomed or isinstance(message, Welcome)
-                    self._hear(message, body, assembly)
+                    self._take(message, body, assembly)
             except grpc.RpcError as cause:
                 self._telemetry.log("link lost", address=address, cause=f"{cause.code().name}: {cause.details()}")
             except PayloadError as cause:
@@ -104,6 +112,39 @@ class PartyLink:
                 call.cancel()
         return welcomed
 
+    def _take(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
+        if isinstance(message, Goodbye):
+            self._telemetry.note("sent away", cause=message.cause)
+            raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
+        if isinstance(message, Expiring):
+            self._renewing.ask(message)
+        elif isinstance(message, Renewed):
+            self._renewing.take(message)
+        else:
+            self._hear(message, body, assembly)
+
+
+class PartyLink:
+    """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
+
+    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
+        self._holding, self._site, self._telemetry = holding, site, telemetry
+        self._dialler = Dialler(home, telemetry, self._greeting, self._hear)
+        self._tasks: deque[tuple[Work, list[bytes | memoryview]]] = deque()
+        self._waiting: dict[str, bytes | memoryview] = {}
+        self._something = threading.Condition()
+
+    def serve(self, *, patience: int = 0) -> None:
+        """Dial and answer; give up after `patience` attempts to dial (0: never)."""
+        threading.Thread(target=self._work, name="tequio-tasks", daemon=True).start()
+        self._dialler.serve(patience)
+
+    def stop(self) -> None:
+        """End the link and serve no more."""
+        self._dialler.stop()
+        with self._something:
+            self._something.notify_all()
+
     def _greeting(self) -> Hello:
         return Hello(self._holding.name, LOWEST, HIGHEST, __version__,
                      self._site.policy.told_rows(self._holding.rows), self._holding.schema, self._holding.share)
@@ -111,9 +152,6 @@ class PartyLink:
     def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
         if isinstance(message, Chunk):
             assembly.take(message, body)
-        elif isinstance(message, Goodbye):
-            self._telemetry.note("sent away", cause=message.cause)
-            raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
         elif isinstance(message, Welcome):
             self._telemetry.log("connected", coordinator=message.version, protocol=message.protocol)
         elif isinstance(message, Begin):
@@ -124,16 +162,16 @@ class PartyLink:
         elif isinstance(message, Work):
             self._queue(message, assembly.parts(message.parts, body))
 
-    def _begin(self, run: str, announcement: bytes | bytearray) -> None:
+    def _begin(self, run: str, announcement: bytes | memoryview) -> None:
         answer = self._site.begin(run, announcement)
         with self._something:
             self._waiting.pop(run, None)
             if isinstance(answer, Waiting):
                 self._waiting[run] = announcement
             self._something.notify_all()
-        self._outgoing.put([frame(answer)])
+        self._dialler.send([frame(answer)])
 
-    def _queue(self, work: Work, parts: list[bytes | bytearray]) -> None:
+    def _queue(self, work: Work, parts: list[bytes | memoryview]) -> None:
         with self._something:
             # Of one run only the latest order counts: what came before it is no longer waited for.
             for held in [held for held in self._tasks if held[0].run == work.run]:
@@ -145,7 +183,7 @@ class PartyLink:
         from tequio.engines.threads import one_thread
 
         one_thread()
-        while not self._stop.is_set():
+        while not self._dialler.stopped:
             with self._something:
                 ready = next((held for held in self._tasks if held[0].run not in self._waiting), None)
                 if ready is None:
@@ -154,24 +192,24 @@ class PartyLink:
                     self._tasks.remove(ready)
                 undecided = list(self._waiting.items())
             if ready is not None:
-                self._outgoing.put(self._answer(*ready))
+                self._dialler.send(self._answer(*ready))
             else:
                 self._ask_again(undecided)
 
-    def _ask_again(self, undecided: list[tuple[str, bytes | bytearray]]) -> None:
+    def _ask_again(self, undecided: list[tuple[str, bytes | memoryview]]) -> None:
         """See whether a person has decided in the meantime."""
         for run, announcement in undecided:
             answer = self._site.begin(run, announcement)
             if not isinstance(answer, Waiting):
                 self._waiting.pop(run, None)
-                self._outgoing.put([frame(answer)])
+                self._dialler.send([frame(answer)])
 
-    def _answer(self, work: Work, parts: list[bytes | bytearray]) -> Iterable[bytes]:
+    def _answer(self, work: Work, parts: list[bytes | memoryview]) -> Iterable[bytes]:
         try:
             record = self._site.do(work, parts)
         except Exception as cause:
             return [frame(Failed(work.run, work.position, work.digest, *self._site.explain(work, cause)))]
-        reply = Part(record.reply)
+        reply = Part(record.reply, lasting=True)
         result = Result(work.run, work.position, work.digest, record.seconds, reply.place)
         return _result_frames(reply, result)
 

@@ -202,11 +202,13 @@ class NetworkEngine:
         return self._desk, self._service.hub
 
     def _told(self, population: Population, party: int) -> Part:
-        split = population.split
+        split, columns = population.split, population.partition.columns
+        held = {} if columns is None else {"columns": [population.schema.features[column].name
+                                                       for column in columns[party].tolist()]}
         return Part(payloads.encode({
             **self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
             "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
-            "overrides": dict(population.overrides.get(party, {}))}))
+            "overrides": dict(population.overrides.get(party, {})), **held}))
 
     def _check_shares(self, shares: list[str], names: list[str]) -> None:
         expected = self._announcement.facts.get("share", "")
@@ -231,8 +233,10 @@ class NetworkEngine:
     def _shared(self, order: Order) -> tuple[Part, bytes]:
         """What all parties of an ask receive is encoded once; chunks of one ask share the payload object."""
         if self._common is None or self._common[0] is not order.payload:
-            content = payloads.encode(order.payload)
-            self._common = (order.payload, Part(content), sha256(content).digest())
+            pieces, whole = payloads.encode_pieces(order.payload), sha256()
+            for piece in pieces:
+                whole.update(piece)
+            self._common = (order.payload, Part(*pieces), whole.digest())
         return self._common[1:]
 
     def _take(self, arrival: Arrival) -> None:
@@ -244,7 +248,7 @@ class NetworkEngine:
             held.failures.append(Failure(arrival.party, arrival.cause, arrival.remedy))
             return
         try:
-            payload = payloads.decode(arrival.content)
+            payload = payloads.decode(arrival.content, shared=True)
         except PayloadError as cause:
             held.failures.append(Failure(arrival.party, f"its reply cannot be read: {cause.message}"))
             return

@@ -54,7 +54,7 @@ class Site:
                                                                      policy.budget.delta)
         self._runs: dict[str, _Engagement] = {}
 
-    def begin(self, run: str, announcement: bytes | bytearray) -> Ready | Waiting | Declined:
+    def begin(self, run: str, announcement: bytes | memoryview) -> Ready | Waiting | Declined:
         """Judge a run that the coordinator announces."""
         try:
             folder = self._home.run(run)
@@ -84,7 +84,7 @@ class Site:
             engagement.journal.end()
             self._telemetry.note("run over", run=run)
 
-    def do(self, work: Work, parts: list[bytes | bytearray]) -> Record:
+    def do(self, work: Work, parts: list[bytes | memoryview]) -> Record:
         """The record of a task: of the first time, if it was done before."""
         engagement = self._runs.get(work.run)
         if engagement is None:
@@ -97,10 +97,10 @@ class Site:
         engagement.journal.prune(work.keep)
         return record
 
-    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | bytearray]) -> Record:
-        about, payload = payloads.decode(parts[0]), payloads.decode(parts[1])
+    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | memoryview]) -> Record:
+        about, payload = payloads.decode(parts[0]), payloads.decode(parts[1], shared=True)
         if parts[2]:
-            payload |= payloads.decode(parts[2])
+            payload |= payloads.decode(parts[2], shared=True)
         check_installed(work.task)
         self.policy.judge_task(work.task, about, engagement.facts)
         index = engagement.facts["index"]
