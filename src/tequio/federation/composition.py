@@ -66,6 +66,9 @@ def _wrong_form(stages: Sequence[Stage]) -> str:
 def _wrong_order(stages: Sequence[Stage]) -> str:
     for place, stage in enumerate(stages):
         for later in stages[place + 1:]:
+            if trait_of(stage).noise in ("coordinator", "sum") and getattr(later, "sums_in_groups", False):
+                return (f"'{_name(later)}' adds up in groups, whose aggregators see single updates, and the account of "
+                        f"'{_name(stage)}' knows of the coordinator only")
             reason = _conflict(trait_of(stage), trait_of(later), _name(stage), _name(later))
             if reason:
                 return reason

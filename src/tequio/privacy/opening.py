@@ -107,7 +107,7 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
 def _hidden(context: Context, algorithm: Algorithm) -> Context:
     """With the stage that shows the coordinator sums only, and what it has room for."""
     stage: Any = summing_stage(algorithm.parts.stages)
-    if stage is None:
+    if stage is None or not hasattr(stage, "largest"):
         return context
     ring = Ring.of(getattr(stage, "bits", 32), stage.largest, context.most)
     return replace(context, hidden=name_of(type(stage)), largest=ring.largest, scale=ring.scale)
