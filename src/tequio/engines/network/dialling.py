@@ -8,25 +8,11 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tequio import __version__
+from tequio.engines.network.answers import LARGEST_PAYLOAD, answer
+from tequio.engines.network.greetings import greeting
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
-from tequio.engines.network.transfers import Assembly, Part
-from tequio.engines.network.wire import (
-    HIGHEST,
-    LOWEST,
-    Begin,
-    Chunk,
-    End,
-    Failed,
-    Goodbye,
-    Hello,
-    Result,
-    Waiting,
-    Welcome,
-    Work,
-    frame,
-    from_coordinator,
-)
+from tequio.engines.network.transfers import Assembly
+from tequio.engines.network.wire import Begin, Chunk, End, Goodbye, Waiting, Welcome, Work, frame, from_coordinator
 from tequio.errors import EngineError, PayloadError
 
 if TYPE_CHECKING:
@@ -39,7 +25,6 @@ if TYPE_CHECKING:
     from tequio.engines.network.wire import FromCoordinator
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-LARGEST_PAYLOAD = 1 << 32
 _LOOK_AROUND = 1.0
 
 
@@ -86,7 +71,7 @@ class PartyLink:
         address, welcomed = self._home.facts["address"], False
         outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._outgoing = outgoing
-        outgoing.put([frame(self._greeting())])
+        outgoing.put([frame(greeting(self._holding, self._site.policy))])
         with grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS) as channel:
             self._call = call = channel.stream_stream(LINK)(_frames(outgoing))
             assembly = Assembly(LARGEST_PAYLOAD)
@@ -103,10 +88,6 @@ class PartyLink:
                 outgoing.put(None)
                 call.cancel()
         return welcomed
-
-    def _greeting(self) -> Hello:
-        return Hello(self._holding.name, LOWEST, HIGHEST, __version__,
-                     self._site.policy.told_rows(self._holding.rows), self._holding.schema, self._holding.share)
 
     def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
         if isinstance(message, Chunk):
@@ -125,13 +106,13 @@ class PartyLink:
             self._queue(message, assembly.parts(message.parts, body))
 
     def _begin(self, run: str, announcement: bytes | bytearray) -> None:
-        answer = self._site.begin(run, announcement)
+        said = self._site.begin(run, announcement)
         with self._something:
             self._waiting.pop(run, None)
-            if isinstance(answer, Waiting):
+            if isinstance(said, Waiting):
                 self._waiting[run] = announcement
             self._something.notify_all()
-        self._outgoing.put([frame(answer)])
+        self._outgoing.put([frame(said)])
 
     def _queue(self, work: Work, parts: list[bytes | bytearray]) -> None:
         with self._something:
@@ -154,31 +135,17 @@ class PartyLink:
                     self._tasks.remove(ready)
                 undecided = list(self._waiting.items())
             if ready is not None:
-                self._outgoing.put(self._answer(*ready))
+                self._outgoing.put(answer(self._site, *ready))
             else:
                 self._ask_again(undecided)
 
     def _ask_again(self, undecided: list[tuple[str, bytes | bytearray]]) -> None:
         """See whether a person has decided in the meantime."""
         for run, announcement in undecided:
-            answer = self._site.begin(run, announcement)
-            if not isinstance(answer, Waiting):
+            said = self._site.begin(run, announcement)
+            if not isinstance(said, Waiting):
                 self._waiting.pop(run, None)
-                self._outgoing.put([frame(answer)])
-
-    def _answer(self, work: Work, parts: list[bytes | bytearray]) -> Iterable[bytes]:
-        try:
-            record = self._site.do(work, parts)
-        except Exception as cause:
-            return [frame(Failed(work.run, work.position, work.digest, *self._site.explain(work, cause)))]
-        reply = Part(record.reply)
-        result = Result(work.run, work.position, work.digest, record.seconds, reply.place)
-        return _result_frames(reply, result)
-
-
-def _result_frames(reply: Part, result: Result) -> Iterator[bytes]:
-    yield from reply.frames
-    yield frame(result, reply.inline)
+                self._outgoing.put([frame(said)])
 
 
 def _frames(outgoing: queue.SimpleQueue[Iterable[bytes] | None]) -> Iterator[bytes]:

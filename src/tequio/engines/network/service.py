@@ -10,21 +10,11 @@ import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
+from tequio.engines.network.greetings import check_version
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.hub import Hub, Link
 from tequio.engines.network.transfers import Assembly
-from tequio.engines.network.wire import (
-    HIGHEST,
-    LOWEST,
-    Chunk,
-    Goodbye,
-    Hello,
-    Result,
-    Welcome,
-    clipped,
-    frame,
-    from_party,
-)
+from tequio.engines.network.wire import HIGHEST, Chunk, Goodbye, Hello, Result, Welcome, clipped, frame, from_party
 from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioError
 
 if TYPE_CHECKING:
@@ -125,10 +115,7 @@ class Service:
         if hello.name != name:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
-        if hello.lowest > HIGHEST or hello.highest < LOWEST:
-            raise PermissionDenied(f"party '{name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
-                                   f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
-                                   f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
+        check_version(hello)
         return hello
 
     async def _refuse(self, context: Any, cause: BaseException) -> None:
