@@ -66,6 +66,18 @@ def test_numbers_of_an_earlier_config_are_told_apart(study, tmp_path):
     assert "of an earlier config" not in notes[1]
 
 
+def test_numbers_of_another_config_give_way_and_those_of_cells_that_are_gone_go(study, tmp_path):
+    keep_results(plan_of(study), answered(study), [], tmp_path)
+    kept = (tmp_path / FILE).read_text()
+    (tmp_path / FILE).write_text(kept.replace(configs_of(plan_of(study))[study.cells[0].name], "another"))
+    keep_results(plan_of(study), answered(study, seeds=2, ours=0.1), [], tmp_path)
+    assert read_kept(tmp_path).cells[study.cells[0].name]["seeds"] == 2
+
+    fewer = study.model_copy(update={"cells": study.cells[1:], "means": []})
+    keep_results(plan_of(fewer), answered(fewer), [], tmp_path)
+    assert set(read_kept(tmp_path).cells) == {cell.name for cell in fewer.cells}
+
+
 def test_a_seed_that_never_got_there_is_below_whatever_the_mean(study, tmp_path):
     keep_results(plan_of(study), answered(study, never=1), [], tmp_path)
     published = [row for row in kept_rows(study, read_kept(tmp_path)) if row.published is not None and row.seeds]

@@ -10,6 +10,7 @@ from tequio.data.partition import Partition
 from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
+from tequio.federation.algorithm import Algorithm, Parts, State
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import task
@@ -20,8 +21,32 @@ def tell(party, payload, settings):
     """Send a vector of ones, as long as asked, times the party's only number."""
     value = float(party.data.train.target[0])
     update = {"w": np.full(settings["size"], value, dtype=np.float32)}
-    more = {"control": {"w": np.full(settings["size"], value)}} if settings.get("control") else {}
+    more = {"control": {"w": np.full(settings["size"], value, dtype=np.float32)}} if settings.get("control") else {}
     return {"update": update, "rows": int(settings.get("rows", 1)), "steps": 1, "loss": value, **more}
+
+
+class Telling(Algorithm):
+    """Asks parties to tell, and aggregates what they say."""
+
+    def start(self, federation):
+        return State({})
+
+    def round(self, federation, state):
+        return state
+
+    def told(self, federation, parties, names=("update",), **settings):
+        """The aggregates of the arrays by name; the parties weigh by the rows that they tell."""
+        settings = {"size": 4, "control": "control" in names, **settings}
+        replies = federation.ask(parties, tell, settings=settings, stages=self.parts.stages)
+        state = State({"w": np.zeros(settings["size"], dtype=np.float32)})
+        return {name: self.aggregate(federation, state, replies, name=name, weights=replies.values("rows")).update["w"]
+                for name in names}
+
+
+def released(federation, stages, parties=None, **settings):
+    """What becomes of a round's updates on their way through stages."""
+    parties = federation.everyone() if parties is None else parties
+    return Telling(parts=Parts(stages=tuple(stages))).told(federation, parties, **settings)["update"]
 
 
 def tellers(values, seed=0):

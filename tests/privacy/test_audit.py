@@ -8,7 +8,7 @@ import pytest
 from tequio.privacy.auditing import epsilon_lower_bound
 from tequio.privacy.central import CentralDP
 
-from .conftest import tell, tellers
+from .conftest import released, tellers
 from .test_central import wired
 
 TRIALS, ROUNDS = 400, 3
@@ -29,8 +29,7 @@ def scores(rate, noise, *, present):
         federation.seed, total = 2 * trial + present, 0.0
         for federation.round in range(1, ROUNDS + 1):
             chosen = federation.everyone()[federation.rng("select").random(4) < rate]
-            replies = federation.ask(chosen, tell, settings={"size": 4}, stages=[stage])
-            total += np.mean([payload["update"]["w"] for payload in replies.payloads], axis=0).sum()
+            total += released(federation, [stage], parties=chosen).sum()
         found.append(total)
     assert len(ledger.entries) == ROUNDS
     return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import sqrt
 
-import numpy as np
 import pytest
 
 from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.ftrl import TreeNoise, nodes_of, sensitivity
 from tequio.privacy.ledger import Context, Ledger, Terms
 
-from .conftest import tell, tellers
+from .conftest import released, tellers
 
 
 def wired(parties, cohort, rounds=8, turns=0, **settings):
@@ -32,8 +31,7 @@ def test_the_noise_of_the_model_is_that_of_its_prefix_and_not_of_its_rounds():
     stage, _ = wired(2, 2, noise=3.0, clip=0.5)
     federation, model, deviations = tellers([0, 0]), 0.0, []
     for federation.round in range(1, 9):
-        replies = federation.ask([0, 1], tell, settings={"size": 50_000}, stages=[stage])
-        model = model + np.mean([payload["update"]["w"] for payload in replies.payloads], axis=0)
+        model = model + released(federation, [stage], size=50_000)
         deviations.append(model.std())
     expected = [3.0 * 0.5 / 2 * sqrt(len(nodes_of(round))) for round in range(1, 9)]
     assert deviations == pytest.approx(expected, rel=0.02)
@@ -64,6 +62,6 @@ def test_the_ledger_counts_the_rounds_in_which_parties_really_took_part():
     stage, ledger = wired(3, 1, turns=3)
     federation = tellers([0, 0, 0])
     for federation.round, party in enumerate([0, 1, 0], start=1):
-        federation.ask([party], tell, settings={"size": 4}, stages=[stage])
+        released(federation, [stage], parties=[party])
     moved = sensitivity([1, 3], 3)
     assert ledger.epsilon() == pytest.approx(epsilon_of({Release(1.0 / moved): 1}, 1e-5))

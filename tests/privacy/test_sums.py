@@ -72,3 +72,13 @@ def test_a_row_counts_once_in_every_column_of_a_histogram(tmp_path):
 def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
     with pytest.raises(ConfigError, match=reason):
         make_scenario(complete(given(KMEANS, "kmeans", tmp_path) | changes))
+
+
+@pytest.mark.parametrize(("stage", "why"), [
+    ("secure-sum", "it looks at what each party sent, not only at their weighted mean"),
+    ("encrypted-sum", "it looks at what each party sent, not only at their weighted mean"),
+    ("verified", "proves weighted sums, and the algorithm 'kmeans'")])
+def test_sums_that_no_aggregation_makes_cannot_be_hidden_or_proved(stage, why):
+    with pytest.raises(ConfigError, match=why):
+        complete({"data": {"name": "iris"}, "algorithm": {"name": "kmeans"},
+                  "stages": [{"name": "dp-sums", "noise": 1.0}, {"name": stage}]})

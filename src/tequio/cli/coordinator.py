@@ -21,6 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config.")]
 MetricsPort = Annotated[int, typer.Option(help="Serve Prometheus metrics on this port (0: do not).")]
 _HOME = Path("coordinator")
+_SOON = 90
 
 
 @app.command()
@@ -47,11 +48,16 @@ def token(
     home: Home = _HOME,
     hours: Annotated[float, typer.Option(help="How long it may be used.")] = 24.0,
     out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
+    aggregator: Annotated[str, typer.Option(metavar="HOST:PORT", help="For an aggregator that is dialled there.")] = "",
+    via: Annotated[str, typer.Option(metavar="AGGREGATOR", help="For a party that dials this aggregator.")] = "",
 ) -> None:
     """Make a join token. It is good for one party, once: send it over a channel that you trust."""
     from tequio.engines.network.files import write_private
 
-    text = _home(home).new_token(name, hours).to_text()
+    if aggregator and (not name or not aggregator.rpartition(":")[2].isdigit()):
+        raise ConfigError("an aggregator needs a name and an address with a port",
+                          remedy="type: tequio coordinator token NAME --aggregator HOST:PORT")
+    text = _home(home).new_token(name, hours, aggregator=aggregator, via=via).to_text()
     if out is None:
         return typer.echo(text)
     write_private(out, text.encode() + b"\n")
@@ -104,16 +110,21 @@ def status(home: Home = _HOME, as_json: Json = False) -> None:
 
     place = _home(home)
     live = ask(home, "status")
-    found = {"running": live is not None, "enrolled": {name: {"revoked": bool(facts.get("revoked"))}
-                                                       for name, facts in place.parties().items()},
+    enrolled = {name: {"revoked": bool(facts.get("revoked")), "days_left": _days(facts["certificate"].encode())}
+                for name, facts in place.parties().items()}
+    found = {"running": live is not None, "enrolled": enrolled,
+             "days_left": {stem: _days(place.identity(stem).certificate) for stem in ("authority", "coordinator")},
              "tokens": len(list(place.tokens.waiting())), **(live or {"parties": {}, "runs": {}})}
     typer.echo(json.dumps(found) if as_json else _status_text(found))
 
 
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home = _HOME) -> None:
-    """Never let a party in again; it takes effect when it next dials."""
+    """Never let a party in again; if it is connected, its link ends."""
+    from tequio.engines.network.control import ask
+
     _home(home).revoke(name)
+    ask(home, "drop", name=name)
     typer.echo(f"The certificate of '{name}' is revoked.")
 
 
@@ -145,13 +156,32 @@ def _home(folder: Path) -> CoordinatorHome:
     return home
 
 
+def _days(certificate: bytes) -> int:
+    from tequio.engines.network.certificates import days_left
+
+    return int(days_left(certificate))
+
+
+def _ending(days: int, what: str) -> str:
+    """A warning for a certificate that ends soon, and what to do."""
+    if days >= _SOON:
+        return ""
+    return f"certificate ended, {what}" if days < 0 else f"certificate ends in {days} days: {what}"
+
+
 def _status_text(found: dict[str, Any]) -> str:
-    lines = [f"coordinator   {'running' if found['running'] else 'not running'}, {found['tokens']} unused tokens"]
+    lines = [f"coordinator   {'running' if found['running'] else 'not running'}, {found['tokens']} unused tokens",
+             f"certificates  authority for {found['days_left']['authority']} days, coordinator for "
+             f"{found['days_left']['coordinator']} days"]
+    ending = _ending(found["days_left"]["authority"], "all have to join a new coordinator before that")
+    lines += [f"authority     {ending}"] if ending else []
     for name, facts in found["enrolled"].items():
         live = found["parties"].get(name)
         told = "revoked" if facts["revoked"] else "not connected" if live is None or not live["connected"] else \
             f"connected for {live['seconds']:.0f} s, {live['rows']} rows, tequio {live['version']}"
-        lines.append(f"{name:<13} {told}")
+        ending = "" if facts["revoked"] else _ending(facts["days_left"], "it is renewed when the party dials" if
+                                                     facts["days_left"] >= 0 else "the party has to join anew")
+        lines.append(f"{name:<13} {told}{'; ' if ending else ''}{ending}")
     for name, facts in found["runs"].items():
         lines.append(f"run {name}: {facts['parties']} parties, waiting for {', '.join(facts['owing']) or 'nobody'}")
         lines += [f"  {party}: {cause}" for party, cause in facts["waiting"].items()]

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from tequio.experiments.results import Result
     from tequio.experiments.studies.answers import Row
     from tequio.experiments.studies.contests import Decided
+    from tequio.experiments.studies.description import Figure
     from tequio.experiments.studies.plans import Plan
     from tequio.experiments.studies.running import Store
 
@@ -174,33 +176,50 @@ def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_js
 
 
 def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> list[Path]:
-    """Draw the study's figure where its runs of the first seed, or its contests, are finished."""
-    from tequio.experiments.studies.comparisons import centroids_of
-    from tequio.views.centroids import save_centroids
-    from tequio.views.critical_difference import save_critical_differences
-    from tequio.views.timelines import save_timelines
-    from tequio.views.trust import save_trust
-
+    """Draw the study's figure where its runs, or its contests, are finished."""
     figure = plan.study.figure
     if figure is None:
         return []
     if figure.kind == "critical_differences":
-        rankings = {contest.name: contest.ranking for contest in contests if contest.ranking}
-        path = out / plan.study.name / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
-        if rankings:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_critical_differences(rankings, path, title=plan.study.title)
-        return [path] if rankings else []
-    drawn: dict[str, Any] = {run: store.finished(plan.runs[run][0]) for run in figure.runs}
-    if None in drawn.values():
+        return _critical_differences(plan, contests, out)
+    finished = {run: [result for planned in plan.runs[run] if (result := store.finished(planned)) is not None]
+                for run in (*figure.runs, *figure.against)}
+    if not all(finished.values()):
         return []
-    path = store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png"
+    return _draw(plan, figure, finished, store.folder / f"{figure.kind}{'-quick' if plan.quick else ''}.png")
+
+
+def _critical_differences(plan: Plan, contests: list[Decided], out: Path) -> list[Path]:
+    from tequio.views.critical_difference import save_critical_differences
+
+    rankings = {contest.name: contest.ranking for contest in contests if contest.ranking}
+    path = out / plan.study.name / f"critical_differences{'-quick' if plan.quick else ''}.png"
+    if rankings:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_critical_differences(rankings, path, title=plan.study.title)
+    return [path] if rankings else []
+
+
+def _draw(plan: Plan, figure: Figure, finished: dict[str, list[Result]], path: Path) -> list[Path]:
+    """A figure of finished runs; all but that of the parties look at the first seed."""
+    from tequio.experiments.studies.clusterings import centroids_of
+    from tequio.views.agreement import save_agreement
+    from tequio.views.centroids import save_centroids
+    from tequio.views.schools import save_schools
+    from tequio.views.timelines import save_timelines
+    from tequio.views.trust import save_trust
+
+    title, drawn = plan.study.title, {run: finished[run][0] for run in figure.runs}
+    if figure.kind == "schools":
+        return save_schools({run: finished[run] for run in figure.runs}, path, metric=figure.metric, title=title)
     if figure.kind == "timelines":
-        save_timelines(drawn, path, title=plan.study.title)
+        save_timelines(drawn, path, title=title)
     elif figure.kind == "trust":
-        return [path] if save_trust(drawn, path, title=plan.study.title) else []
+        return [path] if save_trust(drawn, path, title=title) else []
+    elif figure.kind == "jaccard":
+        save_agreement(drawn, {run: finished[figure.reference(run)][0] for run in drawn}, path, title=title)
     else:
-        save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=plan.study.title)
+        save_centroids({run: centroids_of(result) for run, result in drawn.items()}, path, title=title)
     return [path]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio import registry
 from tequio.attacks.attack import Attack
-from tequio.components import build
+from tequio.components import build, name_of
 from tequio.errors import ConfigError
 from tequio.federation.composition import check_stages
 from tequio.federation.stages import Trait
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tequio.experiments.tables import Config
+    from tequio.federation.stages import Stage
 
 
 def check_composition(config: Config) -> None:
@@ -31,14 +32,14 @@ def check_composition(config: Config) -> None:
         raise ConfigError(f"the stage '{proving}' proves weighted sums, and the algorithm '{config.algorithm['name']}' "
                           f"with the aggregator '{config.aggregator['name']}' is not only made of such",
                           remedy="use an algorithm such as 'fedavg' with the aggregator 'mean'")
-    hiding = next((stage["name"] for stage, made in zip(config.stages, stages, strict=True)
-                   if getattr(made, "trait", Trait()).hides), "")
-    for what, why in _needs_single_updates(config) if hiding else ():
-        raise ConfigError(f"{what} does not go with the stage '{hiding}', which shows the coordinator a sum and no "
-                          f"single update: {why}", remedy="leave one of the two out (docs: Secure aggregation)")
+    hiding = next((made for made in stages if getattr(made, "trait", Trait()).hides), None)
+    for what, why in _needs_single_updates(config, hiding) if hiding is not None else ():
+        raise ConfigError(f"{what} does not go with the stage '{name_of(type(hiding))}', which shows the coordinator a "
+                          f"sum and no single update: {why}",
+                          remedy="leave one of the two out (docs: Secure aggregation)")
 
 
-def _needs_single_updates(config: Config) -> Iterator[tuple[str, str]]:
+def _needs_single_updates(config: Config, hiding: Stage) -> Iterator[tuple[str, str]]:
     """What looks at the update of one party, and why."""
     aggregator, algorithm = (_component(kind, getattr(config, kind)) for kind in ("aggregator", "algorithm"))
     if not getattr(aggregator, "linear", False):
@@ -46,7 +47,8 @@ def _needs_single_updates(config: Config) -> Iterator[tuple[str, str]]:
     if not getattr(algorithm, "sums_only", False):
         yield (f"the algorithm '{config.algorithm['name']}'",
                "it looks at what each party sent, not only at their weighted mean")
-    if config.topology["name"] != "client-server":
+    in_groups = config.topology["name"] == "hierarchical" and getattr(hiding, "sums_in_groups", False)
+    if config.topology["name"] != "client-server" and not in_groups:
         yield f"the topology '{config.topology['name']}'", "the sum is made between the parties and one coordinator"
     if config.contribution:
         yield f"the contribution '{config.contribution['name']}'", "it tries cohorts with and without a party"

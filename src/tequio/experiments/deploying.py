@@ -111,6 +111,27 @@ def serve_party(home: Path, patience: int) -> None:
         link.stop()
 
 
+def serve_aggregator(home: Path, patience: int) -> None:
+    """An aggregator that parties dial and that dials the coordinator."""
+    from tequio.engines.network.aggregating import Aggregator
+    from tequio.engines.network.answers import LARGEST_PAYLOAD
+    from tequio.engines.network.dialling import Dialler
+    from tequio.engines.network.service import Service
+
+    registry.load_everything()
+    place = PartyHome(home)
+    telemetry = telemetry_with_handshakes(AuditLog(place.audit))
+    aggregator = Aggregator(place, telemetry)
+    dialler = Dialler(place, telemetry, aggregator.greeting, aggregator.hear)
+    aggregator.send_up = dialler.send
+    aggregator.open = Service(aggregator, telemetry, maximum_reply_bytes=LARGEST_PAYLOAD).start
+    end_on_sigterm()
+    try:
+        dialler.serve(patience)
+    finally:
+        dialler.stop()
+
+
 @contextmanager
 def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_address: str = "127.0.0.1",
             config: Config | None = None) -> Iterator[Service]:
@@ -121,6 +142,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     service = network.service(telemetry)
     service.start()
     control = Control(home, {"status": lambda _: service.hub.status(),
+                             "drop": lambda question: _drop(service, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()
     metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None
@@ -131,6 +153,11 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
             metrics.shutdown()
         control.stop()
         service.stop()
+
+
+def _drop(service: Service, question: dict[str, Any]) -> dict[str, Any]:
+    service.drop(str(question["name"]))
+    return {}
 
 
 def _start_run(service: Service, telemetry: Telemetry, folder: Path) -> dict[str, Any]:

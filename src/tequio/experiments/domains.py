@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     Metrics = dict[str, float]
 
 
+REPORTED = ("accuracy", "balanced_accuracy")
+
+
 def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metrics:
-    """`local.D.accuracy` and `global.D.accuracy` for each domain D that has parties, and their means over parties.
+    """`local.D.accuracy` and `global.D.accuracy` for each domain D that has parties, and their means over parties; the
+    same of the balanced accuracy.
 
     For an algorithm that routes rows, also `route.D.E`, which share of domain E's rows the models of D's parties
     answer, and `novelty.D.E.mean` and `.sd`, how novel E's rows are to D's parties.
@@ -36,13 +40,15 @@ def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metri
         for name, rows in (("local", test.take(groups == domain)), ("global", test)):
             tally = scenario.algorithm.score(asking, state, rows) if len(rows) else None
             if tally is not None:
-                found[f"{name}.{domain}.accuracy"] = summarise(federation.schema.target, tally)["accuracy"]
+                values = summarise(federation.schema.target, tally)
+                found |= {f"{name}.{domain}.{metric}": values[metric] for metric in REPORTED}
         found |= _routes(scenario, asking, state, domain, groups)
     for name in ("local", "global"):
-        known = {domain: found[key] for domain in counts if (key := f"{name}.{domain}.accuracy") in found}
-        if known:
-            found[f"{name}.accuracy"] = float(np.average(list(known.values()),
-                                                         weights=[counts[domain] for domain in known]))
+        for metric in REPORTED:
+            known = {domain: found[key] for domain in counts if (key := f"{name}.{domain}.{metric}") in found}
+            if known:
+                found[f"{name}.{metric}"] = float(np.average(list(known.values()),
+                                                             weights=[counts[domain] for domain in known]))
     return found
 
 

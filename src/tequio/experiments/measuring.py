@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     Metrics = dict[str, float]
 
 
+BALANCED = ("balanced_accuracy", "auc")
+"""Metrics of classes that a model which always gives the most frequent class does badly on."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """Named metrics of one evaluation, one row a party, one a party and label, and what it cost to ask."""
@@ -91,7 +95,10 @@ def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table
     metric = next(name.rpartition(".")[0] for name in found)
     if higher_is_better(metric):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
-    return named("parties", found) | named("groups", by_group(federation, tallies, metric))
+    by_category: Metrics = {}
+    for name in (metric, *(name for name in BALANCED if name in table.columns)):
+        by_category |= by_group(federation, tallies, name)
+    return named("parties", found) | named("groups", by_category)
 
 
 def among_honest(scenario: Scenario, federation: Federation) -> Federation:
@@ -122,10 +129,11 @@ def evaluating_parties(federation: Federation, count: int) -> NDArray[np.int64]:
 
 
 def party_table(federation: Federation, tallies: Mapping[int, Tally]) -> Table:
-    """Each party's name, rows and metrics."""
-    table = Table()
+    """Each party's name, category where there are several, rows and metrics."""
+    table, known = Table(), len(federation.group_names) > 1
     for party, tally in tallies.items():
-        table.add({"party": federation.name(party), "rows": int(tally["rows"]),
+        category = {"category": federation.group_names[federation.groups[party]]} if known else {}
+        table.add({"party": federation.name(party), **category, "rows": int(tally["rows"]),
                    **summarise(target_of(federation, party), tally)})
     return table
 
@@ -175,13 +183,15 @@ def named(prefix: str, metrics: Metrics) -> Metrics:
 def differences(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
     """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it.
 
-    Of labels there is no one metric that stands for the rest: the others come with their mean over parties.
+    Of labels there is no one metric that stands for the rest, and where one class is rare accuracy hides it: the others
+    (of classes, those that weigh classes alike) come with their mean over parties.
     """
     target = federation.schema.target
     whole = summarise(target, pooled(federation, tallies))
     main = dict.fromkeys([main_metric(whole), *(name for name in ("f1_macro", "loss") if name in whole)])
+    others = whole if target.kind == "multilabel" else [name for name in BALANCED if name in whole]
     found: Metrics = {}
-    for metric in [*main, *(name for name in whole if target.kind == "multilabel" and name not in main)]:
+    for metric in [*main, *(name for name in others if name not in main)]:
         values = spread([float(value) for value in table[metric] if value is not None],
                         high_is_good=higher_is_better(metric))
         kept = ("mean", "sd", "min", "max", "worst_decile") if metric in main else ("mean",)

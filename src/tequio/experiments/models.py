@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.experiments.store import write_whole
+from tequio.experiments.store import MODELS, explained, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,19 @@ def read_model(folder: Path) -> Payload:
         return dict(load((folder / ARRAYS).read_bytes()))
     content: Payload = json.loads((folder / PLAIN).read_text(encoding="utf-8"))
     return content
+
+
+def write_round_model(folder: Path, round: int, model: Payload) -> Path:
+    """Keep what the model was after a round."""
+    place = folder / MODELS / str(round)
+    with explained(place):
+        place.mkdir(parents=True, exist_ok=True)
+    return write_model(place, model)
+
+
+def round_models(folder: Path) -> dict[int, Path]:
+    """The rounds whose models were kept, in order, and where these are."""
+    return dict(sorted((int(place.name), place) for place in (folder / MODELS).glob("*") if place.name.isdigit()))
 
 
 def _leaves(value: Any, path: str = "") -> dict[str, Any]:

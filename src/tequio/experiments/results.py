@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import ConfigError, MissingExtra, RunError
 from tequio.experiments import store
 from tequio.experiments.config import load_config
-from tequio.experiments.models import read_model
+from tequio.experiments.models import read_model, round_models
 from tequio.experiments.table import Table, read_csv, shown
 
 if TYPE_CHECKING:
@@ -92,6 +92,21 @@ class Result:
     def model(self) -> Payload:
         """The model: named arrays."""
         return read_model(self.folder)
+
+    @cached_property
+    def model_rounds(self) -> list[int]:
+        """After which rounds the model was kept (`output.models_every`)."""
+        return list(round_models(self.folder))
+
+    def model_after(self, round: int) -> Payload:
+        """The model as it was after a round, if it was kept; that of the last round always is."""
+        if round == self.summary["rounds"]:
+            return self.model
+        place = round_models(self.folder).get(round)
+        if place is None:
+            raise ConfigError(f"the run '{self.folder.name}' did not keep its model of round {round}",
+                              remedy="set output.models_every = 1 and run it anew")
+        return read_model(place)
 
     def plot(self, metric: str = "", path: str | Path | None = None, by: str = "round") -> Any:
         """A matplotlib figure of a metric over rounds (or over `by`, such as `clock.seconds`), baselines beside it.

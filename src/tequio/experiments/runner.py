@@ -15,7 +15,7 @@ from tequio.experiments.environment import describe_environment
 from tequio.experiments.handing_over import hand_over
 from tequio.experiments.leakage import write_messages
 from tequio.experiments.measuring import Measured, measure
-from tequio.experiments.models import model_sha256, write_model
+from tequio.experiments.models import model_sha256, write_model, write_round_model
 from tequio.experiments.notarising import kept_transcript
 from tequio.experiments.participation import participation, participation_table, selection_metrics
 from tequio.experiments.recording import Listener, Recorder, as_json, ignore
@@ -168,9 +168,15 @@ class Run:
             row |= self._measure(after)
         self._situation.seconds += time.perf_counter() - started
         self._judge(row, after)
+        self._keep_model(after)
         self._recorder.row(row)
         self._recorder.event("round", row)
         return after
+
+    def _keep_model(self, state: State) -> None:
+        every, round = self._config.output.models_every, self._federation.round
+        if every and round % every == 0:
+            write_round_model(self._folder, round, self._scenario.algorithm.result(state))
 
     def _judge(self, row: dict[str, Any], state: State) -> None:
         """Ask the stop rules; the last round is always evaluated."""

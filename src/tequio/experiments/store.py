@@ -21,7 +21,7 @@ LABELS, PARTICIPATION = "labels.csv", "participation.csv"
 MESSAGES, LEAKAGE, PROBES = "messages.csv", "leakage.csv", "probes.json"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
 STOPPED, SCHEMA = "stopped.json", "schema.json"
-BASELINES = "baselines"
+BASELINES, MODELS = "baselines", "models"
 
 
 def new_folder(parent: str | Path, name: str, identity: str) -> Path:

@@ -160,11 +160,13 @@ class Output(Table):
     Parameters:
         folder: where run folders are made
         checkpoint_every: rounds from one checkpoint to the next (0: as often as is cheap)
+        models_every: rounds from one kept model to the next, to see later how it came about (0: the last one only)
         track: also write metrics to these trackers
     """
 
     folder: str = "runs"
     checkpoint_every: Count = 0
+    models_every: Count = 0
     track: list[Literal["mlflow", "tensorboard"]] = Field(default_factory=list)
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
 
+SUMMED = -1
+"""Stands for the parties whose updates are known by their sum only."""
+
 
 @dataclass(frozen=True)
 class Updates:

@@ -11,12 +11,12 @@ import numpy as np
 from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import models
-from tequio.federation.aggregation import Aggregator, Combined, Mean, Updates
+from tequio.federation.aggregation import SUMMED, Aggregator, Combined, Mean, Updates
 from tequio.federation.contribution.scoring import score_round
 from tequio.federation.evaluation import evaluate
 from tequio.federation.screening import screened
 from tequio.federation.selection import AllParties, Choice, Consequence, Observing, Selector, Turn
-from tequio.federation.stages import Aggregated, summing_stage
+from tequio.federation.stages import Aggregated, as_of_now, summing_stage
 from tequio.federation.summing import summed_updates
 from tequio.learners.learner import Learner, LocalTraining
 
@@ -189,20 +189,29 @@ class Algorithm(ABC):
         """
         weights = np.ones(len(replies)) if weights is None else weights.astype(np.float64)
         memory = dict(state.memory.get("aggregator", {}))
-        if summing_stage(self.parts.stages) is not None:
+        if summing_stage(self.parts.stages) is not None and not replies.of_nobody:
             return self._aggregate_blindly(federation, state, replies, name, weights)
         updates, seen = screened(federation, state.model, replies, name, weights, memory)
         if not len(updates):
-            return Combined(models.zeros(state.model), {**memory, **seen})
+            none = Aggregated(name, replies, updates.parties, updates.weights, 0.0)
+            return Combined(self._completed(federation, models.zeros(state.model), none), {**memory, **seen})
         updates = replace(updates, root=self._root_update(federation, state))
         combined = federation.topology.combine(updates, self.parts.aggregator, memory)
         if combined.notes:
             names = [federation.name(party) for party in combined.notes.get("parties", [])]
             federation.record("aggregation", {"round": federation.round, **combined.notes,
                                               **({"names": names} if names else {})})
-        self._concluded(federation, Aggregated(name, replies, updates.parties, updates.weights / updates.weights.sum(),
-                                               updates.arrays))
-        return replace(combined, updates=updates, memory={**combined.memory, **seen})
+        weight = float(updates.weights.sum())
+        aggregated = Aggregated(name, replies, updates.parties, updates.weights / weight, weight, updates.arrays)
+        self._concluded(federation, aggregated)
+        return replace(combined, update=self._completed(federation, combined.update, aggregated), updates=updates,
+                       memory={**combined.memory, **seen})
+
+    def _completed(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+        """What the algorithm is told instead of the mean, where stages complete it."""
+        for stage in reversed(as_of_now(self.parts.stages)):
+            mean = stage.complete(federation, mean, aggregated) if hasattr(stage, "complete") else mean
+        return mean
 
     def _concluded(self, federation: Federation, aggregated: Aggregated) -> None:
         for stage in self.parts.stages:
@@ -214,11 +223,13 @@ class Algorithm(ABC):
         """The aggregate of updates that only their sum is known of, as if it were the one update of everybody."""
         mean, summed = summed_updates(federation, self.parts.stages, replies, name, weights)
         models.check_shapes(mean, state.model, f"the sum of {len(summed.parties)} parties")
-        one = Updates(np.array([-1]), [models.unflatten(models.flatten(mean), state.model)], np.array([summed.weight]))
+        whole = models.unflatten(models.flatten(mean), state.model)
+        one = Updates(np.array([SUMMED]), [whole], np.array([summed.weight]))
         combined = federation.topology.combine(one, self.parts.aggregator, dict(state.memory.get("aggregator", {})))
         federation.record("aggregation", {"round": federation.round, **summed.notes, **combined.notes})
-        self._concluded(federation, Aggregated(name, replies, summed.parties, summed.shares, summed=summed))
-        return combined
+        aggregated = Aggregated(name, replies, summed.parties, summed.shares, summed.weight, summed=summed)
+        self._concluded(federation, aggregated)
+        return replace(combined, update=self._completed(federation, combined.update, aggregated))
 
     def _root_update(self, federation: Federation, state: State) -> Arrays | None:
         """What the coordinator's own rows make of the model, for an aggregator that asks for it."""

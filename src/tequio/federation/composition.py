@@ -35,14 +35,20 @@ def why_not(stages: Sequence[Stage]) -> str:
     names = [_name(stage) for stage in stages]
     for place, (stage, name) in enumerate(zip(stages, names, strict=True)):
         if not isinstance(getattr(stage, "trait", None), Trait):
-            if len(stages) > 1:
-                return f"'{name}' does not declare by a `trait` what it does to an update, so it is used alone"
-            continue
+            return "" if len(stages) == 1 else \
+                f"'{name}' does not declare by a `trait` what it does to an update, so it is used alone"
         if name in names[:place]:
             return f"'{name}' is there twice"
-    if len(stages) < 2:
-        return ""
-    return _wrong_order(stages) or _wrong_form(stages)
+    return _wrong_order(stages) or _wrong_form(stages) or _never_summed(stages)
+
+
+def _never_summed(stages: Sequence[Stage]) -> str:
+    """Noise that is enough in a sum only needs a stage that shows nothing else."""
+    for place, stage in enumerate(stages):
+        if trait_of(stage).noise == "sum" and not any(trait_of(later).hides for later in stages[place + 1:]):
+            return (f"'{_name(stage)}' adds shares of noise that are enough in a hidden sum only: a stage that hides "
+                    "updates, such as 'secure-sum', has to come after it")
+    return ""
 
 
 def _wrong_form(stages: Sequence[Stage]) -> str:

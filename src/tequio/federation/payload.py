@@ -8,8 +8,6 @@ On the wire a payload is a msgpack skeleton followed by its arrays as safetensor
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +15,7 @@ import numpy as np
 
 from tequio.data.dataset import Dataset, Source
 from tequio.errors import PayloadError
+from tequio.federation import tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,13 +25,8 @@ Payload = dict[str, Any]
 MAGIC = b"tq1\0"
 MAXIMUM_DEPTH = 16
 _HEADER = struct.Struct("<4sI")
-_LENGTH = struct.Struct("<Q")
 _ARRAY_KEY = "\x00array"
 PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
-_DTYPES = {np.dtype(name) for name in ("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-                                       "float16", "float32", "float64")}
-_TENSOR_TYPES = {"BOOL": np.dtype(bool), **{f"{letter}{8 * kind.itemsize}": kind for kind in _DTYPES
-                                            for letter in [{"u": "U", "i": "I", "f": "F"}.get(kind.kind)] if letter}}
 
 
 def check(payload: Mapping[str, Any]) -> None:
@@ -42,13 +36,14 @@ def check(payload: Mapping[str, Any]) -> None:
 
 def encode(payload: Mapping[str, Any]) -> bytes:
     """The payload as bytes."""
-    from safetensors.numpy import save
+    return b"".join(encode_pieces(payload))
 
+
+def encode_pieces(payload: Mapping[str, Any]) -> list[bytes | memoryview]:
+    """The same bytes in pieces to be put one behind the other, without copying the arrays."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     skeleton = _skeleton(payload, arrays)
-    # np.ascontiguousarray would give an array without dimensions one.
-    tensors = save({key: np.asarray(array, order="C") for key, array in arrays.items()}) if arrays else b""
-    return _HEADER.pack(MAGIC, len(skeleton)) + skeleton + tensors
+    return [_HEADER.pack(MAGIC, len(skeleton)) + skeleton, *tensors.dump(arrays)]
 
 
 def size(payload: Mapping[str, Any]) -> int:
@@ -56,9 +51,18 @@ def size(payload: Mapping[str, Any]) -> int:
     if type(payload) is dict and not payload:
         return _EMPTY_SIZE
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    skeleton = _skeleton(payload, arrays)
-    signature = tuple((key, array.dtype.str, array.shape) for key, array in arrays.items())
-    return _HEADER.size + len(skeleton) + (_tensors_size(signature) if arrays else 0)
+    return _HEADER.size + len(_skeleton(payload, arrays)) + tensors.size(arrays)
+
+
+def room(size: int, beginning: memoryview) -> memoryview:
+    """Memory for an encoded payload that begins like this, in which `decode` finds its arrays as arrays should lie."""
+    start = 0
+    if len(beginning) >= _HEADER.size:
+        start = _HEADER.size + _HEADER.unpack_from(beginning)[1]
+    start += tensors.body_offset(beginning[start:])
+    memory = np.empty(size + tensors.ALIGNMENT, np.uint8)
+    lead = -(memory.ctypes.data + start) % tensors.ALIGNMENT
+    return memory[lead:lead + size].data
 
 
 def numbers_in(value: Any) -> int:
@@ -85,15 +89,18 @@ def on_its_own(value: Any) -> Any:
     What has no such views stays the same object.
     """
     if isinstance(value, np.ndarray):
-        return value.copy() if isinstance(value.base, np.ndarray) and value.base.size > value.size else value
+        return value.copy() if isinstance(value.base, np.ndarray) and _is_part(value, value.base) else value
     if isinstance(value, dict):
         own = {key: on_its_own(item) for key, item in value.items()}
         return own if any(own[key] is not item for key, item in value.items()) else value
     return [on_its_own(item) for item in value] if isinstance(value, list) else value
 
 
-def decode(data: bytes | bytearray | memoryview, *, maximum_bytes: int | None = None) -> Payload:
-    """The payload back from bytes; anything but a whole, well-formed payload is refused."""
+def decode(data: bytes | bytearray | memoryview, *, maximum_bytes: int | None = None, shared: bool = False) -> Payload:
+    """The payload back from bytes; anything but a whole, well-formed payload is refused.
+
+    With `shared`, large arrays are not copied out of the bytes, which then belong to them.
+    """
     if maximum_bytes is not None and len(data) > maximum_bytes:
         raise PayloadError(f"a payload of {len(data)} bytes is larger than the {maximum_bytes} allowed")
     if len(data) < _HEADER.size:
@@ -110,11 +117,16 @@ def decode(data: bytes | bytearray | memoryview, *, maximum_bytes: int | None = 
         raise PayloadError(f"a payload's skeleton cannot be read: {cause}") from cause
     if not isinstance(skeleton, dict):
         raise PayloadError("a payload's skeleton is not a table of names")
-    arrays = _load_tensors(body[skeleton_length:])
+    arrays = tensors.load(body[skeleton_length:], shared=shared)
     joined: Payload = put_together(skeleton, arrays, 0)
     if arrays:
         raise PayloadError(f"a payload carries arrays that nothing names: {sorted(arrays)[:3]}")
     return joined
+
+
+def _is_part(value: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> bool:
+    # What came in one piece has a few names and shapes around its arrays.
+    return base.nbytes > value.nbytes + value.nbytes // 8
 
 
 def _skeleton(payload: Mapping[str, Any], arrays: dict[str, Any]) -> bytes:
@@ -132,7 +144,7 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
     if type(value) in PLAIN:
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype not in _DTYPES:
+        if value.dtype not in tensors.DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
                                remedy="send numbers, not objects")
         # Numbered, because two paths may read alike: a name can hold a slash.
@@ -160,51 +172,6 @@ def _name(key: Any, path: str) -> str:
     return key
 
 
-def _load_tensors(data: memoryview) -> dict[str, Any]:
-    """The arrays of a safetensors body, each copied once; read here because the library copies the whole body first."""
-    if not len(data):
-        return {}
-    try:
-        header, body = _tensor_header(data)
-        plans = sorted(((_span(plan), key, plan) for key, plan in header.items()), key=lambda plan: plan[0])
-        arrays, end = {}, 0
-        for (start, stop), key, plan in plans:
-            if start != end:
-                raise ValueError("there are gaps between them")
-            end, arrays[key] = stop, _array(body[start:stop], plan)
-        if end != len(body):
-            raise ValueError("there is more than they need")
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
-        raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
-    return arrays
-
-
-def _tensor_header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
-    length = int.from_bytes(data[:_LENGTH.size], "little") if len(data) >= _LENGTH.size else len(data)
-    if length > len(data) - _LENGTH.size:
-        raise ValueError("they are cut short")
-    header = msgspec.json.decode(data[_LENGTH.size:_LENGTH.size + length], type=dict[str, Any])
-    header.pop("__metadata__", None)
-    return header, data[_LENGTH.size + length:]
-
-
-def _span(plan: dict[str, Any]) -> tuple[int, int]:
-    start, stop = plan["data_offsets"]
-    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
-        raise ValueError("one of them has no place")
-    return start, stop
-
-
-def _array(data: memoryview, plan: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """A copy, so that it can be written to and lies in memory as arrays do."""
-    kind, shape = _TENSOR_TYPES.get(plan["dtype"]), plan["shape"]
-    if kind is None:
-        raise ValueError("one of them is of a type that may not cross")
-    if any(type(side) is not int or side < 0 for side in shape) or prod(shape) * kind.itemsize != len(data):
-        raise ValueError("one of them is not as long as its shape says")
-    return np.frombuffer(data, kind).reshape(shape).copy()
-
-
 def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
     """The reverse of `take_apart`: each array is taken out of `arrays` as it finds its place."""
     if type(value) in PLAIN:
@@ -221,14 +188,6 @@ def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
     if isinstance(value, list):
         return [put_together(item, arrays, depth + 1) for item in value]
     raise PayloadError(f"a payload holds a value of type {type(value).__name__}")
-
-
-@lru_cache(maxsize=4096)
-def _tensors_size(signature: tuple[tuple[str, str, tuple[int, ...]], ...]) -> int:
-    from safetensors.numpy import save
-
-    # The header names dtypes, shapes and offsets only, so its length does not depend on the values.
-    return len(save({key: np.zeros(shape, np.dtype(kind)) for key, kind, shape in signature}))
 
 
 _EMPTY_SIZE = _HEADER.size + len(msgspec.msgpack.encode({}))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
 
 
+NOBODY = -1
+"""The number of the party in an answer that nobody gave."""
+
+
 @dataclass(frozen=True)
 class Replies(Sequence["Reply"]):
     """What came back from an ask. `dropped` were chosen and vanished; `failures` say why a party could not answer.
@@ -48,6 +52,11 @@ class Replies(Sequence["Reply"]):
     def payloads(self) -> list[Payload]:
         """The contents."""
         return [reply.payload for reply in self.answers]
+
+    @property
+    def of_nobody(self) -> bool:
+        """Whether there is one answer that no party gave, which a stage put where there was none."""
+        return len(self.answers) == 1 and self.answers[0].party == NOBODY
 
     def values(self, name: str) -> NDArray[Any]:
         """One number a party."""

@@ -39,7 +39,8 @@ def summed_updates(federation: Federation, stages: tuple[Stage, ...], replies: R
     kept = _alike(federation, replies, name, name_of(type(stage)))
     held = replies[kept[0]].payload[name]
     size = sum(prod(shape) for _, _, shape in held["layout"])
-    summed = stage.total(federation, replies.parties[kept], name, weights[kept], size, held.get("riders", 0))
+    room = next((before.room() for before in stages if hasattr(before, "room")), None)
+    summed = stage.total(federation, replies.parties[kept], name, weights[kept], size, held.get("riders", 0), room)
     mean = Replies((Reply(-1, {name: {**_cut(summed.mean, held["layout"]), **held["rest"]}}),))
     for before in reversed(stages[:stages.index(stage)]):
         # Those that leave the form of an update as it is have nothing to undo; they have met the replies already.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
 
     TaskFunction = Callable[[Party, Payload, Mapping[str, Any]], Payload]
+    MergeFunction = Callable[[Sequence[Payload]], Payload]
 
 
 class ManyFunction(Protocol):
@@ -28,12 +29,16 @@ class ManyFunction(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """A function a party runs next to its own data: (party, payload, settings) -> payload."""
+    """A function a party runs next to its own data: (party, payload, settings) -> payload.
+
+    `merge` makes one reply of several, for whoever stands between the parties and the coordinator.
+    """
 
     name: str
     run: TaskFunction
     many: ManyFunction | None = None
     shares_rows: bool = False
+    merge: MergeFunction | None = None
 
     def __call__(self, party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
         """Run it at one party."""
@@ -43,7 +48,8 @@ class Task:
 _tasks: dict[str, Task] = {}
 
 
-def task(name: str, *, many: ManyFunction | None = None, shares_rows: bool = False) -> Callable[[TaskFunction], Task]:
+def task(name: str, *, many: ManyFunction | None = None, shares_rows: bool = False,
+         merge: MergeFunction | None = None) -> Callable[[TaskFunction], Task]:
     """Make a function a task. `shares_rows` marks the rare task whose idea it is to hand over rows (HybridFL)."""
 
     def declare(function: TaskFunction) -> Task:
@@ -51,7 +57,7 @@ def task(name: str, *, many: ManyFunction | None = None, shares_rows: bool = Fal
         if known is not None and known.run.__module__ != function.__module__:
             raise ConfigError(f"two tasks claim the name '{name}': {known.run.__module__} and {function.__module__}",
                               remedy="rename one of them")
-        declared = Task(name, function, many, shares_rows)
+        declared = Task(name, function, many, shares_rows, merge)
         _tasks[name] = declared
         return declared
 

@@ -27,6 +27,8 @@ Sampling = Literal["none", "poisson", "fixed-size"]
 _WIDTH = 1e-3
 _USUAL_EPSILON = 20.0
 _LARGEST_NOISE = 1e6
+# Whole orders only: the series of the others do not always converge, and add next to nothing.
+_ORDERS = [*range(2, 64), 80, 96, 128, 192, 256, 384, 512, 1024]
 _PRECISION = 1e-3
 
 
@@ -35,13 +37,15 @@ class Release:
     """One thing that left: the noise on it over its sensitivity, and how those behind it were drawn.
 
     `fixed-size` is a sample without replacement, whose amplification holds where a contributor is replaced by another;
-    `poisson` is one where each takes part on its own with the chance `rate`.
+    `poisson` is one where each takes part on its own with the chance `rate`. `skellam` is noise in whole numbers, of
+    which the sensitivity has so many `steps`.
     """
 
     noise: float
-    shape: Literal["gaussian", "laplace"] = "gaussian"
+    shape: Literal["gaussian", "laplace", "skellam"] = "gaussian"
     sampling: Sampling = "none"
     rate: float = 1.0
+    steps: float = inf
 
 
 Spent = dict[Release, int]
@@ -82,6 +86,8 @@ def _bisected(is_enough: Callable[[float], bool], low: float, high: float) -> fl
 
 def _without_sampling(spent: Mapping[Release, int], delta: float, accountant: Accountant) -> float:
     """As if everybody had been in everything, which is true of any way of drawing."""
+    if any(release.shape == "skellam" for release in spent):
+        return _with_skellam(spent, delta)
     gaussian = sum(count / release.noise**2 for release, count in spent.items() if release.shape == "gaussian")
     laplace = {release: count for release, count in spent.items() if release.shape == "laplace"}
     library = _library()
@@ -92,6 +98,28 @@ def _without_sampling(spent: Mapping[Release, int], delta: float, accountant: Ac
         events.append((library.GaussianDpEvent(1 / sqrt(gaussian)), 1))
     found = _composed(_accountant(accountant, events, delta), events, delta)
     return found if gaussian else min(found, sum(count / release.noise for release, count in laplace.items()))
+
+
+def _with_skellam(spent: Mapping[Release, int], delta: float) -> float:
+    """By the Renyi divergences of sums with whole numbers; infinite for mixtures with other than Gaussian noise.
+
+    Agarwal, Kairouz, Liu, NeurIPS 2021, corollary 3.6, with d for the sensitivity and m for the variance in steps: at
+    most a d^2 / 2m + min(((2a - 1) d^2 + 6 l) / 4m^2, 3 l / 2m) at order a, where l, the sum of absolute values, is at
+    most d^2 for whole numbers.
+    """
+    _library()
+    from dp_accounting import rdp
+
+    if any(release.shape == "laplace" for release in spent):
+        return inf
+    losses = [sum(count * _renyi_loss(release, order) for release, count in spent.items()) for order in _ORDERS]
+    return float(rdp.compute_epsilon(_ORDERS, losses, delta)[0])
+
+
+def _renyi_loss(release: Release, order: int) -> float:
+    most = release.noise**-2
+    small = (2 * order + 5) * most**2 / (4 * release.steps**2) if release.shape == "skellam" else 0.0
+    return order * most / 2 + min(small, 1.5 * most)
 
 
 def _with_sampling(spent: Mapping[Release, int], delta: float, accountant: Accountant) -> float:
@@ -125,9 +153,7 @@ def _accountant(wanted: Accountant, events: list[tuple[Any, int]], delta: float)
 def _renyi(relation: Any = None) -> Any:
     from dp_accounting import rdp
 
-    # Whole orders only: the series of the others do not always converge, and add next to nothing.
-    orders = [*range(2, 64), 80, 96, 128, 192, 256, 384, 512, 1024]
-    return rdp.RdpAccountant(orders) if relation is None else rdp.RdpAccountant(orders, relation)
+    return rdp.RdpAccountant(_ORDERS) if relation is None else rdp.RdpAccountant(_ORDERS, relation)
 
 
 def _composed(accountant: Any, events: list[tuple[Any, int]], delta: float) -> float:

@@ -4,44 +4,46 @@ McMahan, Ramage, Talwar, Zhang: Learning differentially private recurrent langua
 denominator). Andrew, Thakkar, McMahan, Ramaswamy: Differentially private learning with adaptive clipping, NeurIPS 2021.
 
 The coordinator divides by the cohort that was expected, not by the one that came: otherwise one party more or less
-would change every other party's share. It is trusted with the clipped updates; whoever sees only models is not.
+would change every other party's share. It is trusted with the clipped updates, or, where a later stage hides them, with
+their sum; whoever sees only models is not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import ConfigError
-from tequio.federation.exchange import Reply
 from tequio.federation.rng import stream
-from tequio.federation.stages import Trait
+from tequio.federation.stages import COUNTED, Room
 from tequio.privacy.accounting import Release, Spent
-from tequio.privacy.clipping import clipped, with_noise
-from tequio.privacy.ledger import Context, Entry, Ledger, round_up
+from tequio.privacy.clipping import clipped
+from tequio.privacy.ledger import Context, Entry, round_up
+from tequio.privacy.noised_sum import NoisedSum
+from tequio.privacy.noising import gaussian
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
+    from tequio.privacy.ledger import Ledger
 
-Noise = Annotated[float, Ge(0)] | None
-_WITHIN = "within_clip"
+_WITHIN = "within clip"
 
 
 @register("stage", "central-dp", paper="McMahan et al., 2018; Andrew et al., 2021")
 @dataclass(frozen=True)
-class CentralDP:
+class CentralDP(NoisedSum):
     """Clip each party's update at the party, add Gaussian noise to the sum at the coordinator.
 
     Parameters:
@@ -56,22 +58,22 @@ class CentralDP:
         arrays: which parts of a reply are protected (runs fill it in)
     """
 
-    clip: Annotated[float, Gt(0)] = 1.0
-    noise: Noise = None
     quantile: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     clip_rate: Annotated[float, Gt(0)] = 0.2
     bit_noise: Annotated[float, Ge(0)] = 0.0
     most_rows: Annotated[int, Ge(0)] = 0
-    secret: bool = False
-    expected: Annotated[float, Ge(0)] = 0.0
-    arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
-    unit: ClassVar[str] = "party"
-    place: ClassVar[Literal["coordinator", "party"]] = "coordinator"
-    protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
-    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator", adds_up=False)
+
+    @property
+    def heaviest(self) -> float:
+        """The weight of a party that counts in full."""
+        return float(self.most_rows or 1)
+
+    def room(self) -> Room | None:
+        """The same whoever comes, and however many rows they have."""
+        room = super().room()
+        return None if room is None else replace(room, weight=self.heaviest)
 
     def now(self) -> CentralDP:
         """With the clip of this moment."""
@@ -79,47 +81,33 @@ class CentralDP:
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip, and say in one bit whether that was needed."""
-        content, was_within = clipped(payload, self.arrays, self.clip)
+        content, was_within = clipped(payload, self.arrays, self.clip, kept=party.state)
         if self.most_rows:
             content["rows"] = min(content["rows"], self.most_rows)
-        return {**content, _WITHIN: int(was_within)} if self.quantile else content
+        return {**content, COUNTED: {_WITHIN: int(was_within)}} if self.quantile else content
 
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: the mean of what is handed on is the noised sum over the expected cohort."""
-        number = 0 if self.ledger is None else self.ledger.charge(replies, round, self._noise)
-        rng = stream(self.ledger.secret() if self.secret and self.ledger else seed, "central noise", round, number)
-        expected = self.expected or max(len(replies), 1)
-        if self.quantile:
-            self._adapt([int(reply.payload[_WITHIN]) for reply in replies], expected, rng)
-        template = replies[0].payload if replies else self._nobody()
-        if not template:
-            return replies
-        sigma = self.update_noise(expected) * self.clip / expected
-        noise = {name: list(gaussian(template[name], sigma, rng)) for name in self.arrays}
-        return replace(replies, answers=self.noised(replies, template, noise, expected))
+    def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+        """At the coordinator: the noised sum over the expected cohort; then the clip may move."""
+        total = super().complete(federation, mean, aggregated)
+        if self.quantile and self.ledger is not None and not self.ledger.owed:
+            self._adapt(self.ledger, _count_within(aggregated), len(aggregated.parties), federation)
+        return total
 
-    def noised(self, replies: Replies, template: Payload, noise: dict[str, list[NDArray[Any]]],
-               expected: float) -> tuple[Reply, ...]:
-        """Answers whose mean is (sum of the updates) / expected + noise; one of nobody's where none came."""
-        if not replies:
-            empty = {name: with_noise(template[name], iter(noise[name]), 0.0) for name in self.arrays}
-            return (Reply(-1, {"rows": 1, "steps": 0, **empty}),)
-        weight = sum(reply.payload["rows"] / self.most_rows for reply in replies) if self.most_rows else len(replies)
-        return tuple(replace(reply, payload={
-            **{name: value for name, value in reply.payload.items() if name != _WITHIN},
-            **{name: with_noise(reply.payload[name], iter(noise[name]), weight / expected) for name in self.arrays}})
-            for reply in replies)
+    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
+             seed: int) -> tuple[NDArray[Any], float]:
+        """Fresh noise for every release."""
+        spread = self.update_noise(expected) * one
+        return gaussian(like, spread, stream(seed, f"central noise {name}", round, self._number)), spread
 
     @property
-    def _noise(self) -> float:
-        if self.noise is None:
-            raise ConfigError("the noise of 'central-dp' is not known", remedy="set its noise, or privacy.epsilon")
-        return self.noise
+    def _number(self) -> int:
+        """That of the release, which keeps the noise of two releases in one round apart."""
+        return 0 if self.ledger is None else len(self.ledger.entries)
 
     def update_noise(self, expected: float) -> float:
         """Where the clip adapts, the update carries a little more noise, so that both together tell as much as `noise`
         says: 1/noise^2 = 1/update_noise^2 + 1/(2 bit_noise)^2."""
-        noise, bits = self._noise, 2 * (self.bit_noise or expected / 20)
+        noise, bits = self.known_noise, 2 * (self.bit_noise or expected / 20)
         if not self.quantile or not noise:
             return noise
         if noise >= bits:
@@ -128,17 +116,15 @@ class CentralDP:
                               remedy=f"set bit_noise above {noise / 2:g}, or quantile = 0")
         return float((noise**-2 - bits**-2) ** -0.5)
 
-    def _adapt(self, within: list[int], expected: float, rng: np.random.Generator) -> None:
-        """Geometric steps of the clip towards the quantile, by a noised count of updates that were short enough."""
-        if self.ledger is None:
-            return
-        spread = (self.bit_noise or expected / 20) if self._noise else 0.0
-        share = (sum(within) - len(within) / 2 + spread * rng.standard_normal()) / expected + 0.5
-        self.ledger.memory["clip"] = self.clip * exp(-self.clip_rate * (share - self.quantile))
-
-    def _nobody(self) -> Payload:
-        return {} if self.ledger is None or not self.ledger.template else \
-            dict.fromkeys(self.arrays, self.ledger.template)
+    def _adapt(self, ledger: Ledger, within: int, counted: int, federation: Federation) -> None:
+        """A geometric step of the clip towards the quantile, by a noised count of updates that were short enough."""
+        expected = self.expected or max(counted, 1)
+        spread = (self.bit_noise or expected / 20) if self.known_noise else 0.0
+        seed = ledger.secret() if self.secret else federation.seed
+        noise = spread * stream(seed, "central count", federation.round, self._number).standard_normal()
+        share = (within - counted / 2 + noise) / expected + 0.5
+        clip = self.clip * exp(-self.clip_rate * (share - self.quantile))
+        ledger.memory["clip"] = min(clip, ledger.context.largest)
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """One Gaussian release a round, amplified by how its parties were drawn."""
@@ -153,28 +139,25 @@ class CentralDP:
         return [Entry(round, noise, round_up(context.cohort)) for round in range(1, context.rounds + 1)]
 
     def objections(self, context: Context) -> list[str]:
-        """Weights that nothing bounds."""
-        if context.by_rows and not self.most_rows:
-            return ["parties weigh by their rows, without a limit: set algorithm.weights = 'uniform', or most_rows on "
-                    "the stage"]
+        """Weights that nothing bounds, and sums that have no room for an update."""
         if self.most_rows and not context.by_rows:
             return ["most_rows bounds weights by rows, and all parties weigh alike: leave it out, or set "
                     "algorithm.weights = 'size'"]
-        return []
+        return super().objections(replace(context, by_rows=context.by_rows and not self.most_rows))
 
     def words(self, context: Context) -> str:
         """What is done, and between which neighbours that hides the difference."""
         clip = f"the {self.quantile:.0%} quantile of lengths, found privately" if self.quantile else f"{self.clip:g}"
-        return (f"Each party's update is clipped to a length of {clip}; Gaussian noise of {self._noise:.4g} times that "
-                f"length is added to the sum. {neighbours(context)}")
+        return (f"Each party's update is clipped to a length of {clip}; Gaussian noise of {self.known_noise:.4g} times "
+                f"that length is added to the sum. {self.trust(context)} {neighbours(context)}")
 
 
-def gaussian(like: Arrays, sigma: float, rng: np.random.Generator) -> Iterator[NDArray[Any]]:
-    """Noise of the shapes and float types of some arrays, in their order."""
-    for values in like.values():
-        noise = rng.standard_normal(values.shape)
-        noise *= sigma
-        yield noise.astype(values.dtype, copy=False) if values.dtype.kind == "f" else noise
+def _count_within(aggregated: Aggregated) -> int:
+    """How many updates were short enough: as they say themselves, or summed with them where they are hidden."""
+    if aggregated.summed is not None:
+        return int(aggregated.summed.riders[0])
+    counted = set(aggregated.parties.tolist())
+    return sum(reply.payload.get(COUNTED, {}).get(_WITHIN, 0) for reply in aggregated.replies if reply.party in counted)
 
 
 def central_release(entry: Entry, context: Context) -> Release:

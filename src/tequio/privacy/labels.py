@@ -55,7 +55,7 @@ class RandomisedResponse:
     ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
     unit: ClassVar[str] = "label"
-    place: ClassVar[Literal["coordinator", "party"]] = "party"
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
     protects: ClassVar[str] = "updates"
     by_party: ClassVar[bool] = False
     trait: ClassVar[Trait] = Trait(noise="party")

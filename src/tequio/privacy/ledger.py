@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from tequio.errors import TequioError
 from tequio.privacy.accounting import Accountant, Sampling, Spent, epsilon_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Context:
     `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
     `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
     `everybody` are those it can be asked of. `releases` is how often a round asks a party for sums over its rows.
+    `hidden` is the stage that shows the coordinator sums only, if there is one, `largest` the largest entry that it has
+    room for, and `scale` how many whole numbers of its sums make up one.
     """
 
     parties: int
@@ -48,6 +51,24 @@ class Context:
     descent: Callable[[int], tuple[float, int]] | None = None
     everybody: tuple[int, ...] = ()
     releases: int = 1
+    hidden: str = ""
+    largest: float = inf
+    scale: float = inf
+
+    @property
+    def step(self) -> float:
+        """How finely a hidden sum tells an update: each is multiplied with its share before it becomes whole."""
+        return self.most / self.scale
+
+    @property
+    def most(self) -> int:
+        """More parties than this do not come to one round: a power of two. Where each is drawn on its own, they do with
+        a chance of less than 10^-12 (Bernstein's bound)."""
+        cohort = self.cohort
+        if self.sampling == "poisson":
+            unlikely = 12 * log(10)
+            cohort += unlikely / 3 + sqrt(unlikely**2 / 9 + 2 * unlikely * cohort)
+        return 1 << (min(round_up(cohort), self.parties) - 1).bit_length()
 
     @property
     def rate(self) -> float:
@@ -69,12 +90,13 @@ class Mechanism(Protocol):
     """A stage that clips and noises, and can say what that costs.
 
     `unit` is whom it protects (party, row or label), `protects` is what it bounds (updates, training or sums over rows)
-    and `place` where the noise is added. `by_party` says that the
-    cost differs from party to party, so that the ledger keeps who answered. `noise` is nothing until it is calibrated.
+    and `place` where the noise is added (sum: a share of it at every party, enough in a hidden sum only). `by_party`
+    says that the cost differs from party to party, so that the ledger keeps who answered. `noise` is nothing until it
+    is calibrated.
     """
 
     unit: ClassVar[str]
-    place: ClassVar[Literal["coordinator", "party"]]
+    place: ClassVar[Literal["coordinator", "party", "sum"]]
     protects: ClassVar[str]
     by_party: ClassVar[bool]
 
@@ -105,7 +127,8 @@ class Ledger:
     """What a run has spent so far, and all that follows from it.
 
     `voids` are reasons for which there is no guarantee at all; `caveats` are what it does not cover. `template` has the
-    shapes of what a round releases, so that a round that nobody answered releases noise like any other.
+    shapes of what a round releases, so that a round that nobody answered releases noise like any other. `owed` are
+    arrays that were charged and that the coordinator has not noised yet: a round must not end so.
     """
 
     terms: Terms
@@ -116,6 +139,7 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
     template: Arrays = field(default_factory=dict, repr=False)
+    owed: set[str] = field(default_factory=set)
 
     def charge(self, replies: Replies, round: int, noise: float) -> int:
         """Note a release; gives its number, which keeps the noise of two releases in one round apart."""
@@ -126,6 +150,9 @@ class Ledger:
 
     def epsilon(self) -> float:
         """What was spent so far; infinite where there is no guarantee."""
+        if self.owed:
+            raise TequioError(f"'{min(self.owed)}' was clipped, and used without the noise that it was charged with: "
+                              "the algorithm has not aggregated it", remedy="let the algorithm use `self.aggregate`")
         return self._cost(self.entries, self.terms.accountant)
 
     def affords_more(self) -> bool:
@@ -147,7 +174,7 @@ class Ledger:
 
     def restore(self, kept: Payload) -> None:
         """Back from a checkpoint: what was spent stays spent."""
-        self.memory = dict(kept["memory"])
+        self.memory, self.owed = dict(kept["memory"]), set()
         self.entries = [Entry(round, noise, chosen, tuple(answered))
                         for round, noise, chosen, answered in kept["entries"]]
 

@@ -10,25 +10,26 @@ clip. A party pays for the rounds in which it answers; nobody is hidden by being
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt
 
-from tequio.errors import ConfigError
 from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
-from tequio.privacy.clipping import clipped, with_noise
-from tequio.privacy.ledger import Context, Entry, Ledger
+from tequio.privacy.clipping import clipped
+from tequio.privacy.ledger import Context, Entry
+from tequio.privacy.noised_sum import ClippedUpdates
+from tequio.privacy.noising import gaussian, laplace, plus_noise
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
+    from tequio.federation.stages import Room
 
 Shape = Literal["gaussian", "laplace"]
 _REPLACED = 2.0
@@ -36,7 +37,7 @@ _REPLACED = 2.0
 
 @register("stage", "local-dp", paper="Truex et al., 2020")
 @dataclass(frozen=True)
-class LocalDP:
+class LocalDP(ClippedUpdates):
     """Clip each party's update and add Gaussian or Laplace noise to every entry, both at the party.
 
     Parameters:
@@ -49,32 +50,19 @@ class LocalDP:
         arrays: which parts of a reply are protected (runs fill it in)
     """
 
-    clip: Annotated[float, Gt(0)] = 1.0
-    noise: Annotated[float, Ge(0)] | None = None
     shape: Shape = "gaussian"
-    secret: bool = False
-    expected: Annotated[float, Ge(0)] = 0.0
-    arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
-    unit: ClassVar[str] = "party"
-    place: ClassVar[Literal["coordinator", "party"]] = "party"
-    protects: ClassVar[str] = "updates"
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
     by_party: ClassVar[bool] = True
     trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="party")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip and noise."""
-        content, _ = clipped(payload, self.arrays, self.clip, 1 if self.shape == "laplace" else 2)
-        rng = np.random.default_rng() if self.secret else party.rng("local noise")
-        return {**content, **{name: with_noise(content[name], self._draws(content[name], rng)) for name in self.arrays}}
-
-    def _draws(self, like: Payload, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        if self.noise is None:
-            raise ConfigError("the noise of 'local-dp' is not known", remedy="set its noise, or privacy.epsilon")
-        for values in like.values():
-            unit = rng.laplace(size=values.shape) if self.shape == "laplace" else rng.standard_normal(values.shape)
-            yield self.noise * self.clip * unit
+        draw, order = (laplace, 1) if self.shape == "laplace" else (gaussian, 2)
+        content, _ = clipped(payload, self.arrays, self.clip, order, kept=party.state)
+        rng, spread = np.random.default_rng() if self.secret else party.rng("local noise"), self.known_noise * self.clip
+        return {**content, **{name: plus_noise(content[name], draw(content[name], spread, rng), spread)
+                              for name in self.arrays}}
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """At the coordinator: only note who answered."""
@@ -91,6 +79,10 @@ class LocalDP:
         """A party that answers as often as it can."""
         rounds = range(1, context.rounds + 1, context.turns or 1)
         return [Entry(round, noise, 1, (0,)) for round in rounds]
+
+    def room(self) -> Room | None:
+        """None: a noised update may be rounded by what others do."""
+        return None
 
     def objections(self, context: Context) -> list[str]:
         """None: whatever is made of a noised update is as private as it."""

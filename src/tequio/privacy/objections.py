@@ -22,7 +22,7 @@ def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rul
     """Every reason why the guarantee would not hold."""
     yield from _about_algorithm(mechanism, algorithm, context, algorithm.crossing(schema))
     yield from _about_selector(algorithm)
-    if mechanism.place == "coordinator":
+    if mechanism.place != "party":
         yield from _about_the_sum(algorithm, rules)
     if algorithm.parts.contribution is not None:
         yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")

@@ -6,13 +6,16 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
+from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import Crossing
 from tequio.federation.selection import FixedParties
 from tequio.federation.selectors.in_turn import InTurn
+from tequio.federation.stages import summing_stage
 from tequio.learners.batches import steps_of_epochs
 from tequio.learners.private_training import PrivateTraining, batch_chance
 from tequio.privacy.accounting import Sampling, Spent, noise_for
+from tequio.privacy.aggregation.fixed_point import Ring
 from tequio.privacy.ledger import Context, Ledger, Mechanism, Terms, round_up
 from tequio.privacy.objections import objections
 from tequio.privacy.rows import SilentTraining
@@ -50,21 +53,34 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
         return algorithm, None
     context = context_of(algorithm, federation, rounds, mechanism)
     found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
-    if found and not allow_void:
-        raise ConfigError(f"this run would not be private: {found[0]}",
-                          remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
+    _refuse(found, allow_void)
     caveats = (*caveats, *_too_large(terms, context))
+    terms = replace(terms, accountant=getattr(mechanism, "accountant", terms.accountant))
     noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
+    if mechanism.noise is None:
+        _refuse(mechanism_with(mechanism, noise=noise).objections(context), allow_void)
     ledger = Ledger(terms, mechanism, context, found, caveats)
     crossing = algorithm.crossing(federation.schema)
-    bounds = {"moves": dict(crossing.moves)} if mechanism.protects == "sums" and crossing else {}
-    ready: Any = replace(cast("Any", mechanism), noise=noise, expected=context.cohort, arrays=context.arrays,
-                         ledger=ledger, **bounds)
+    bounds = {"moves": dict(crossing.moves)} if mechanism.protects == "sums" and crossing else \
+        mechanism.fitted(context) if hasattr(mechanism, "fitted") else {}
+    ready = mechanism_with(mechanism, noise=noise, expected=context.cohort, arrays=context.arrays, ledger=ledger,
+                           **bounds)
     ledger.mechanism = ready
     stages = tuple(ready if hasattr(stage, "planned") else stage for stage in algorithm.parts.stages)
     local = algorithm.parts.local
     local = replace(local, noise=noise) if isinstance(local, PrivateTraining) else local
     return replace(algorithm, parts=replace(algorithm.parts, stages=stages, local=local)), ledger
+
+
+def mechanism_with(mechanism: Mechanism, **changes: Any) -> Any:
+    """The mechanism, which is a stage, with other settings."""
+    return replace(cast("Any", mechanism), **changes)
+
+
+def _refuse(found: Sequence[str], allow_void: bool) -> None:
+    if found and not allow_void:
+        raise ConfigError(f"this run would not be private: {found[0]}",
+                          remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
 
 
 def _with_silence(algorithm: Algorithm) -> Algorithm:
@@ -82,9 +98,19 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
     selector, parties = algorithm.parts.selector, len(federation.eligible())
     sampling: Sampling = getattr(selector, "sampling", "none") if federation.clock is None else "none"
     cohort, crossing = _cohort(selector, parties), algorithm.crossing(federation.schema) or Crossing()
-    return Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
+    context = Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
                    -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
                    *_descent(algorithm, federation, mechanism), crossing.releases)
+    return _hidden(context, algorithm)
+
+
+def _hidden(context: Context, algorithm: Algorithm) -> Context:
+    """With the stage that shows the coordinator sums only, and what it has room for."""
+    stage: Any = summing_stage(algorithm.parts.stages)
+    if stage is None:
+        return context
+    ring = Ring.of(getattr(stage, "bits", 32), stage.largest, context.most)
+    return replace(context, hidden=name_of(type(stage)), largest=ring.largest, scale=ring.scale)
 
 
 def _descent(algorithm: Algorithm, federation: Federation,

@@ -8,4 +8,5 @@ PROTOCOL_TASKS = frozenset({
     "secure-sum.keys", "secure-sum.shares", "secure-sum.masked", "secure-sum.unmask",
     "encrypted-sum.hello", "encrypted-sum.hand", "encrypted-sum.take", "encrypted-sum.encrypt", "encrypted-sum.decrypt",
     "verified.prove", "verified.check", "attested.challenge", "attested.check",
+    "group-sum.hand-over",
 })

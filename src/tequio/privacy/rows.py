@@ -47,7 +47,7 @@ class SilentTraining:
     ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
     unit: ClassVar[str] = "row"
-    place: ClassVar[Literal["coordinator", "party"]] = "party"
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
     protects: ClassVar[str] = "training"
     by_party: ClassVar[bool] = True
     trait: ClassVar[Trait] = Trait(takes=get_args(Form), noise="party")

@@ -35,7 +35,8 @@ def in_words(ledger: Ledger, epsilon: float) -> str:
              f"({terms.accountant.upper()} accountant): whoever sees all of them can hardly tell "
              f"{_HIDDEN[mechanism.unit]}.", mechanism.words(ledger.context)]
     if not getattr(mechanism, "secret", False):
-        parts.append("Noise and choices follow from the seed, which must stay secret.")
+        whom = "" if mechanism.place == "coordinator" else ", from the coordinator too"
+        parts.append(f"Noise and choices follow from the seed, which must stay secret{whom}.")
     if ledger.caveats:
         parts.append("Not covered: " + "; ".join(ledger.caveats) + ".")
     return " ".join(parts)

@@ -10,7 +10,7 @@ are noised in proportion, so that all arrays of a reply together are one Gaussia
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -20,10 +20,13 @@ from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.privacy.local import costliest
+from tequio.privacy.noising import gaussian, plus_noise
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -52,7 +55,7 @@ class NoisySums:
     ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
     unit: ClassVar[str] = "row"
-    place: ClassVar[Literal["coordinator", "party"]] = "party"
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
     protects: ClassVar[str] = "sums"
     by_party: ClassVar[bool] = True
     trait: ClassVar[Trait] = Trait(takes=("model",), noise="party")
@@ -64,9 +67,8 @@ class NoisySums:
             raise ConfigError("'dp-sums' does not know what one row can change in what this task sends",
                               remedy="use it with 'kmeans', 'histogram-gbdt' or 'federated-id3', in a run")
         rng = np.random.default_rng() if self.secret else self._stream(party)
-        spread = self.noise * len(sums) ** 0.5
-        return {"update": {name: values + spread * self.moves[name] * rng.standard_normal(values.shape)
-                           for name, values in sums.items()}}
+        spreads = {name: self.noise * len(sums) ** 0.5 * self.moves[name] for name in sums}
+        return {"update": {name: _noised(values, spreads[name], rng) for name, values in sums.items()}}
 
     def _stream(self, party: Party) -> np.random.Generator:
         """One for every reply of the round: several levels of a tree must not share their noise."""
@@ -99,3 +101,8 @@ class NoisySums:
         return (f"Each party adds Gaussian noise to sums over its rows, {self.noise or 0:.4g} times what one row can "
                 "change, before they leave. Neighbours: two data sets of a party, one with a row more, as everybody "
                 "else sees it. Told is the epsilon of the parties that answered most often.")
+
+
+def _noised(values: NDArray[Any], spread: float, rng: np.random.Generator) -> NDArray[Any]:
+    alone = {"": np.asarray(values, dtype=np.float64)}
+    return plus_noise(alone, gaussian(alone, spread, rng), spread)[""]

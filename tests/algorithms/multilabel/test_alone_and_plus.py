@@ -7,8 +7,10 @@ import pytest
 from cases import LOCAL, dataset, federation, names_in, parts, play, population
 
 from tequio.algorithms.multilabel.alone import MLFedAvgAlone
+from tequio.algorithms.multilabel.heads import scores_of
 from tequio.algorithms.multilabel.mlfedavg import MLFedAvg
 from tequio.algorithms.multilabel.plus import MLFedAvgPlus
+from tequio.algorithms.multilabel.scoring import labels_of, score_rows
 from tequio.data.splits import Split
 from tequio.federation.party import Party
 from tequio.learners.metrics import summarise
@@ -95,9 +97,9 @@ def test_the_federated_phase_of_plus_is_mlfedavg_when_its_switches_are_off():
 
 def test_the_personal_phase_follows_and_shares_nothing():
     who = federation()
-    algorithm = MLFedAvgPlus(parts=parts(), federated_rounds=3, personal_rounds=4, patience=0)
+    algorithm = MLFedAvgPlus(parts=parts(), federated_rounds=3, personal_rounds=4, second_rounds=0, patience=0)
     state = play(algorithm, who, 3)
-    assert state.memory["personal"] == 3
+    assert (state.memory["phase"], state.memory["begun"]) == ("personal", 3)
     who.engine.crossed.clear()
     for _ in range(4):
         who.round += 1
@@ -109,9 +111,31 @@ def test_the_personal_phase_follows_and_shares_nothing():
     assert {name for kept in states(who).values() for name in kept} == {"head", "core", "best", "waited"}
 
 
+def test_a_second_network_begins_from_nothing_and_both_predict_by_their_mean():
+    who = federation()
+    algorithm = MLFedAvgPlus(parts=parts(), federated_rounds=2, personal_rounds=2, second_rounds=3, patience=0,
+                             calibrate=False)
+    state = play(algorithm, who, 4)
+    first = {party: kept["best"] for party, kept in states(who).items()}
+    for _ in range(3):
+        who.round += 1
+        state = algorithm.round(who, state)
+    assert algorithm.finished(state) == "personal phase done"
+    judging = algorithm.judging(who)
+    rows = dataset(40)
+    together = score_rows(who, state.model, rows, judging)
+    for party, kept in states(who).items():
+        assert all(np.array_equal(kept["aside"]["core"][name], first[party]["core"][name]) for name in state.model)
+        mine = rows.select_labels(list(labels_of(who, party)))
+        apart = [scores_of(algorithm.learner, network["core"], network["head"], mine, judging)
+                 for network in (kept["aside"], kept["best"])]
+        np.testing.assert_allclose(together[party], np.mean(apart, axis=0), rtol=1e-5)
+        assert not np.allclose(*apart)
+
+
 def test_without_a_personal_phase_it_ends_with_the_federated_one():
     who = federation()
-    algorithm = MLFedAvgPlus(parts=parts(), federated_rounds=2, personal_rounds=0)
+    algorithm = MLFedAvgPlus(parts=parts(), federated_rounds=2, personal_rounds=0, second_rounds=0)
     assert algorithm.finished(play(algorithm, who, 2)) == "personal phase done"
 
 

@@ -10,11 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tequio.engines.network import dialling
 from tequio.engines.network.certificates import key_pem, make_request, new_key
 from tequio.engines.network.enrolment import Request, grant
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
+
+if TYPE_CHECKING:
+    from tequio.engines.network.tokens import Token
 
 PROGRAM = Path(__file__).parent / "several_parties.py"
 PATIENCE = 120.0
@@ -30,15 +34,21 @@ def make_coordinator(folder: Path) -> CoordinatorHome:
     return CoordinatorHome.create(folder, "test", "localhost", free_port(), free_port())
 
 
-def enrol(home: CoordinatorHome, folder: Path, name: str, data: dict, address: str = "") -> PartyHome:
+def enrol(home: CoordinatorHome, folder: Path, name: str, data: dict, address: str = "", **role: str) -> PartyHome:
     """A party's folder as `tequio party join` would have made it, without a network."""
-    token, key = home.new_token(name), new_key()
+    token, key = home.new_token(name, **role), new_key()
     certificate = grant(home, Request(token.id, token.secret, name, make_request(key, name)))
+    facts = {"data": data, **({"address": address} if address else {})}
+    return lay_out(folder, token, name, key_pem(key), certificate, facts)
+
+
+def lay_out(folder: Path, token: Token, name: str, key: bytes, certificate: bytes, facts: dict) -> PartyHome:
     folder.mkdir(parents=True)
-    (folder / "party.key").write_bytes(key_pem(key))
+    (folder / "party.key").write_bytes(key)
     (folder / "party.pem").write_bytes(certificate)
     (folder / "authority.pem").write_bytes(token.authority)
-    (folder / "party.json").write_text(json.dumps({"name": name, "address": address or token.address, "data": data}))
+    whole = {"name": name, "address": token.address, "listen": token.listen, **facts}
+    (folder / "party.json").write_text(json.dumps(whole))
     return PartyHome(folder)
 
 

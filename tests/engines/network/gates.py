@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from tequio.federation.stages import Trait
 from tequio.registry import register
 
 
@@ -19,6 +21,8 @@ class Gate:
     """
 
     folder: str
+
+    trait: ClassVar[Trait] = Trait()
 
     def send(self, party, payload):
         place = Path(self.folder)

@@ -64,11 +64,12 @@ class Alone(Algorithm):
         return dict(sorted(tallies.items()))
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """The mean over some parties' models, the same ones in every round, as the sum of their tallies."""
+        """The mean over some eligible parties' models, the same ones in every round, as the sum of their tallies."""
         trained = state.memory["trained"]
         if not len(trained):
             return super().score(federation, state, rows)
-        drawn = stream(federation.seed, "scored parties").permutation(trained)[:self.scored_parties]
+        drawn = stream(federation.seed, "scored parties").permutation(trained)
+        drawn = drawn[np.isin(drawn, federation.eligible())][:self.scored_parties]
         replies = federation.ask(drawn, hand_over_own)
         tallies = [self.learner.evaluate(reply.payload["model"], rows) for reply in replies]
         return merge(tallies) if tallies else None

@@ -31,7 +31,7 @@ from tequio.learners.learner import Correction, Job
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
@@ -103,6 +103,16 @@ def adopt_core(party: Party, payload: Payload, settings: Mapping[str, Any]) -> P
     return {}
 
 
+@task("multilabel.set network aside")
+def set_network_aside(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+    """Put the best network so far aside: the party begins a second one, from nothing."""
+    if "best" in party.state:
+        party.state["aside"] = party.state["best"]
+    for name in ("core", "head", "best", "waited"):
+        party.state.pop(name, None)
+    return {}
+
+
 def _keep_head(party: Party, result: Trained) -> tuple[Arrays, Arrays]:
     core, head = core_of(result.model), narrowed(head_of(result.model), party.data.train.schema.target.size)
     party.state["head"] = head
@@ -165,21 +175,26 @@ def _unpacked(payload: Payload) -> Any:
 
 
 def _scores(party: Party, payload: Payload, rows: Dataset, settings: Mapping[str, Any]) -> Any:
-    core, head = _network(party, payload, settings)
-    scores = scores_of(settings["learner"], core, head, rows, settings)
+    networks = _networks(party, payload, settings)
+    scores = _mean_scores(networks, rows, settings)
     if not settings["calibrate"]:
         return scores
     chosen_on = party.data.validation
-    borders = best_borders(scores_of(settings["learner"], core, head, chosen_on, settings), chosen_on.target) \
+    borders = best_borders(_mean_scores(networks, chosen_on, settings), chosen_on.target) \
         if len(chosen_on) else np.full(scores.shape[1], 0.5)
     return around_half(scores, borders)
 
 
-def _network(party: Party, payload: Payload, settings: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
-    """The network to judge: the shared core or the party's own with its head, or the best it had on validation rows."""
+def _mean_scores(networks: Sequence[tuple[Arrays, Arrays]], rows: Dataset, settings: Mapping[str, Any]) -> Any:
+    scores = [scores_of(settings["learner"], core, head, rows, settings) for core, head in networks]
+    return scores[0] if len(scores) == 1 else np.mean(scores, axis=0)
+
+
+def _networks(party: Party, payload: Payload, settings: Mapping[str, Any]) -> list[tuple[Arrays, Arrays]]:
+    """The networks to judge: the shared core or the party's own with its head, or the best on validation rows."""
     state = party.state
     if settings["evaluated"] == "best" and "best" in state:
-        return state["best"]["core"], state["best"]["head"]
+        return [(state[kept]["core"], state[kept]["head"]) for kept in ("best", "aside") if kept in state]
     if settings["evaluated"] == "aggregated" or "core" not in state:
-        return payload["model"], state["head"]
-    return state["core"], state["head"]
+        return [(payload["model"], state["head"])]
+    return [(state["core"], state["head"])]

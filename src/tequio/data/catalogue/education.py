@@ -16,6 +16,7 @@ from tequio.data.inputs.column import Column, column_of
 from tequio.data.inputs.read import from_columns, read
 from tequio.data.inputs.tables import columns_from_csv
 from tequio.data.schema import Schema, Target
+from tequio.errors import ConfigError, nearest
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Oulad:
 
     Parameters:
         day: marks of work handed in until this day of the course count as known
+        binary: predict whether a student withdraws ('dropped out' or 'stayed') instead of four results
+        enrolled: leave out students who had withdrawn by that day, whom nobody has to warn of any more
+        groups: whose row it is: that of a presentation (a module in a term), of a module, or of a student
+        later: a term, such as 2014J, whose enrolments are the test rows, as students who came after training
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -73,43 +78,65 @@ class Oulad:
         files=tuple(f"oulad/{table}.csv.gz" for table in ("student", "student_registration", "course", "assessment",
                                                           "student_assessment")))
     day: Annotated[int, Ge(0)] = 30
+    binary: bool = False
+    enrolled: bool = False
+    groups: Literal["presentation", "module", "student"] = "presentation"
+    later: str = ""
 
     def load(self) -> Loaded:
-        """All enrolments; groups are presentations, ids are students.
+        """All enrolments; ids are students.
 
         Two numbers come from other tables' rows of the student (marks handed in, their mean, 0 without marks); the
         45 unknown days of registration are set to the median.
         """
         student = _oulad_table("student")
         places = _presentations(student)
-        columns: Columns = {name: student[name] for name in (*_OULAD_FEATURES, "id_student", "final_result")}
         keys = list(zip(places, student["id_student"].values, strict=True))
+        columns = self._columns(student, places, keys)
+        dataset = from_columns(columns, ["final_result"], target_kind="classes", id="id_student",
+                               group=self.groups, missing="category", categorical=(), schema=None, name="oulad")
+        dataset = _who_left(dataset, "Withdrawn") if self.binary else dataset
+        here = ~_withdrawn_by(self.day, keys) if self.enrolled else np.ones(len(keys), dtype=bool)
+        return _with_later_term(dataset, here, student["code_presentation"].values, self.later)
+
+    def _columns(self, student: Columns, places: list[str], keys: list[tuple[str, Any]]) -> Columns:
         marks = _marks(self.day)
+        owner = {"presentation": np.array(places, dtype=object), "module": student["code_module"].values,
+                 "student": student["id_student"].values.astype(np.int64).astype(str).astype(object)}
         extra = {
             "date_registration": _registration_days(keys),
             "presentation_days": _lengths(places),
             "marks": np.array([len(marks.get(key, ())) for key in keys]),
             "mean_mark": np.array([sum(marks[key]) / len(marks[key]) if key in marks else 0.0 for key in keys]),
-            "presentation": np.array(places, dtype=object),
+            self.groups: owner[self.groups],
         }
-        columns.update({name: column_of(name, values) for name, values in extra.items()})
-        return Loaded(from_columns(columns, ["final_result"], target_kind="classes", id="id_student",
-                                   group="presentation", missing="category", categorical=(), schema=None, name="oulad"))
+        columns: Columns = {name: student[name] for name in (*_OULAD_FEATURES, "id_student", "final_result")}
+        return columns | {name: column_of(name, values) for name, values in extra.items()}
 
 
 @register("dataset", "student_dropout", paper="Realinho et al., 2021")
 @dataclass(frozen=True)
 class StudentDropout:
-    """Whether a student of a Portuguese university drops out, is still enrolled, or graduates."""
+    """Whether a student of a Portuguese university drops out, is still enrolled, or graduates.
+
+    Parameters:
+        binary: predict whether a student drops out ('dropped out' or 'stayed') instead of three outcomes
+    """
 
     facts: ClassVar[Facts] = Facts(4424, 36, "3 classes", _CC_BY, "Realinho et al. 2021",
-                                   "repository attilammagyar/math-modeling-practice",
+                                   "repository attilammagyar/math-modeling-practice", groups="degree course",
                                    files=("student_dropout/data.csv.gz",))
+    binary: bool = False
 
     def load(self) -> Loaded:
-        """All rows; columns of codes are categories."""
-        return Loaded(read(data_file("student_dropout/data.csv.gz"), target="Target", categorical=_STUDENT_CODES,
-                           name="student_dropout"))
+        """All rows; columns of codes are categories; groups are degree courses."""
+        dataset = read(data_file("student_dropout/data.csv.gz"), target="Target", categorical=_STUDENT_CODES,
+                       name="student_dropout")
+        course = dataset.schema.column("Course")
+        names = np.array(dataset.schema.features[course].domain)
+        source = replace(dataset.source, groups=names[dataset.features[:, course].astype(np.int64)])
+        dataset = replace(dataset, source=source)
+        return Loaded(_who_left(dataset, "Dropout") if self.binary else dataset)
 
 
 @register("dataset", "student_performance", paper="Cortez and Silva, 2008")
@@ -139,6 +166,14 @@ class StudentPerformance:
         return Loaded(replace(dataset, source=replace(dataset.source, groups=columns["school"].values.astype(str))))
 
 
+def _who_left(dataset: Dataset, left: str) -> Dataset:
+    """The same rows with two classes: one result stands for leaving, all others for staying."""
+    target = dataset.schema.target
+    has_left = (dataset.target == target.names.index(left)).astype(np.int64)
+    schema = replace(dataset.schema, target=Target("classes", ("stayed", "dropped out"), target.name))
+    return replace(dataset, schema=schema, source=replace(dataset.source, target=has_left))
+
+
 def _oulad_table(name: str) -> Columns:
     return columns_from_csv(data_file(f"oulad/{name}.csv.gz"))
 
@@ -154,6 +189,25 @@ def _registration_days(keys: list[tuple[str, Any]]) -> NDArray[np.float64]:
     by_key = dict(zip(zip(_presentations(table), table["id_student"].values, strict=True), known.values, strict=True))
     days = np.array([by_key[key] for key in keys])
     return np.where(np.isnan(days), np.median(known.present), days)
+
+
+def _withdrawn_by(day: int, keys: list[tuple[str, Any]]) -> NDArray[np.bool_]:
+    """Who of these had unregistered by that day."""
+    table = _oulad_table("student_registration")
+    days: Column = table["date_unregistration"]
+    gone = ~days.missing & (days.values <= day)
+    left = {key for key, is_gone in zip(zip(_presentations(table), table["id_student"].values, strict=True), gone,
+                                        strict=True) if is_gone}
+    return np.array([key in left for key in keys])
+
+
+def _with_later_term(dataset: Dataset, here: NDArray[np.bool_], terms: NDArray[Any], later: str) -> Loaded:
+    """The rows that count, those of the later term apart as test rows."""
+    if not later:
+        return Loaded(dataset if here.all() else dataset.take(here))
+    if later not in terms:
+        raise ConfigError(f"there is no term '{later}' in the data", remedy=nearest(later, sorted(set(terms))))
+    return Loaded(dataset.take(here & (terms != later)), dataset.take(here & (terms == later)))
 
 
 def _lengths(places: list[str]) -> NDArray[np.float64]:

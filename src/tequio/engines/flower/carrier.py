@@ -24,6 +24,7 @@ from tequio.engines.network.wire import (
     End,
     Failed,
     Hello,
+    Ready,
     Result,
     Waiting,
     Work,
@@ -189,12 +190,12 @@ class Carrier:
                 assembly.take(message, body)
                 continue
             parts = assembly.parts([message.part] if isinstance(message, Result) else [], body)
-            if isinstance(message, Hello) != (letter.message is None):
-                raise PayloadError("a greeting belongs to a roll call, and to nothing else")
-            if isinstance(message, Hello):
+            if isinstance(message, Hello) and letter.message is None and not message.aggregator:
                 check_version(message)
                 self._roll.answer(node.number, message)
                 continue
+            if letter.message is None or not isinstance(message, Ready | Waiting | Declined | Result | Failed):
+                raise PayloadError(f"a message '{type(message).__name__}' has no place in this answer")
             waits = waits or isinstance(message, Waiting)
             link = None if isinstance(letter.message, End) else self._roll.link(node.number)
             if link is not None:

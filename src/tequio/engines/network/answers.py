@@ -17,7 +17,7 @@ LARGEST_PAYLOAD = 1 << 32
 """Bytes that a party takes for one task."""
 
 
-def answer(site: Site, work: Work, parts: list[bytes | bytearray]) -> Iterable[bytes]:
+def answer(site: Site, work: Work, parts: list[bytes | memoryview]) -> Iterable[bytes]:
     """Do a task, or say why not."""
     try:
         record = site.do(work, parts)

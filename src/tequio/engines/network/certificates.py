@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import PermissionDenied
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -62,15 +64,20 @@ def make_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
     return request.public_bytes(form.Encoding.PEM)
 
 
-def sign_request(authority: Identity, request_pem: bytes, name: str, life: timedelta | None = None) -> bytes:
-    """A certificate for the key of a request. The name is the one we give, whatever the request says."""
-    return _issue(authority, requested_key(request_pem), name, [], life)
+def sign_request(authority: Identity, request_pem: bytes, name: str, life: timedelta | None = None,
+                 hosts: Sequence[str] = ()) -> bytes:
+    """A certificate for the key of a request. The name is the one we give, whatever the request says.
+
+    With `hosts` its holder may also be dialled there, which is for aggregators.
+    """
+    return _issue(authority, requested_key(request_pem), name, hosts, life, dials=True)
 
 
 def make_server(authority: Identity, name: str, hosts: list[str]) -> Identity:
     """The coordinator's own certificate, for the host names by which parties reach it."""
     key = new_key()
-    return Identity(key_pem(key), _issue(authority, key.public_key(), name, hosts, timedelta(days=AUTHORITY_DAYS)))
+    return Identity(key_pem(key), _issue(authority, key.public_key(), name, hosts, timedelta(days=AUTHORITY_DAYS),
+                                           dials=False))
 
 
 def requested_key(request_pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -92,6 +99,28 @@ def requested_key(request_pem: bytes) -> ec.EllipticCurvePublicKey:
         raise PermissionDenied(f"this is not a usable certificate request: {cause}",
                                remedy="make it with: tequio party join") from None
     return key
+
+
+def belong_together(identity: Identity) -> bool:
+    """Whether a certificate is of the key beside it."""
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(identity.certificate)
+    return bool(certificate.public_key() == load_key(identity.key).public_key())
+
+
+def check_issued(certificate_pem: bytes, authority_pem: bytes, key: Any, name: str) -> None:
+    """Refuse a certificate that is not of this authority, of this key and in this name."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_pem))
+    except (ValueError, TypeError, InvalidSignature) as cause:
+        raise PermissionDenied(f"this certificate is not of the coordinator's authority: {cause}") from None
+    if certificate.public_key() != key or certificate.subject != _subject(name):
+        raise PermissionDenied("this certificate is for another key or another party")
 
 
 def fingerprint(certificate_pem: bytes) -> str:
@@ -126,16 +155,17 @@ def days_left(certificate_pem: bytes) -> float:
     return (ends - datetime.now(UTC)).total_seconds() / 86400
 
 
-def _issue(authority: Identity, key: ec.EllipticCurvePublicKey, name: str, hosts: list[str],
-           life: timedelta | None) -> bytes:
+def _issue(authority: Identity, key: ec.EllipticCurvePublicKey, name: str, hosts: Sequence[str],
+           life: timedelta | None, *, dials: bool) -> bytes:
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID as Use
 
     issuer = x509.load_pem_x509_certificate(authority.certificate)
+    uses = [*([Use.CLIENT_AUTH] if dials else []), *([Use.SERVER_AUTH] if hosts else [])]
     draft = _draft(_subject(name), issuer.subject, key, life or timedelta(days=MEMBER_DAYS))
     draft = draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     draft = draft.add_extension(_usage(signs=False), critical=True)
-    draft = draft.add_extension(x509.ExtendedKeyUsage([Use.SERVER_AUTH if hosts else Use.CLIENT_AUTH]), critical=False)
+    draft = draft.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     if hosts:
         draft = draft.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return _signed(draft, load_key(authority.key))

@@ -11,40 +11,56 @@ from typing import TYPE_CHECKING, Any
 from tequio.engines.network.answers import LARGEST_PAYLOAD, answer
 from tequio.engines.network.greetings import greeting
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
+from tequio.engines.network.renewal import RenewingParty
 from tequio.engines.network.transfers import Assembly
-from tequio.engines.network.wire import Begin, Chunk, End, Goodbye, Waiting, Welcome, Work, frame, from_coordinator
+from tequio.engines.network.wire import (
+    Begin,
+    Chunk,
+    End,
+    Expiring,
+    Goodbye,
+    Renewed,
+    Waiting,
+    Welcome,
+    Work,
+    frame,
+    from_coordinator,
+)
 from tequio.errors import EngineError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tequio.engines.network.holding import Holding
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.site import Site
     from tequio.engines.network.telemetry import Telemetry
-    from tequio.engines.network.wire import FromCoordinator
+    from tequio.engines.network.wire import FromCoordinator, Hello
+
+    Hear = Callable[[FromCoordinator, memoryview, Assembly], None]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 _LOOK_AROUND = 1.0
 
 
-class PartyLink:
-    """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
+class Dialler:
+    """Keeps a link to the coordinator: greets, hands on what it hears, and dials again with growing pauses."""
 
-    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
-        self._home, self._holding, self._site, self._telemetry = home, holding, site, telemetry
+    def __init__(self, home: PartyHome, telemetry: Telemetry, greeting: Callable[[], Hello], hear: Hear) -> None:
+        self._home, self._telemetry, self._greeting, self._hear = home, telemetry, greeting, hear
         self._grpc = require_grpc()
         self._stop = threading.Event()
         self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._tasks: deque[tuple[Work, list[bytes | bytearray]]] = deque()
-        self._waiting: dict[str, bytes | bytearray] = {}
-        self._something = threading.Condition()
         self._call: Any = None
+        self._renewing = RenewingParty(home, telemetry, self.send)
 
-    def serve(self, *, patience: int = 0) -> None:
+    @property
+    def stopped(self) -> bool:
+        """Whether it serves no more."""
+        return self._stop.is_set()
+
+    def serve(self, patience: int = 0) -> None:
         """Dial, and dial again, with growing and random pauses; give up after `patience` attempts (0: never)."""
-        worker = threading.Thread(target=self._work, name="tequio-tasks", daemon=True)
-        worker.start()
         attempts, draw = 0, random.Random()
         while not self._stop.is_set():
             if self._talk():
@@ -56,13 +72,15 @@ class PartyLink:
             pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 10), LONGEST_PAUSE) * draw.uniform(0.5, 1.0)
             self._stop.wait(pause)
 
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Send on the present link; what is sent between links is lost, and asked for again."""
+        self._outgoing.put(frames)
+
     def stop(self) -> None:
         """End the link and serve no more."""
         self._stop.set()
         if self._call is not None:
             self._call.cancel()
-        with self._something:
-            self._something.notify_all()
 
     def _talk(self) -> bool:
         """One link from greeting to end; whether the coordinator welcomed us."""
@@ -70,8 +88,8 @@ class PartyLink:
         credentials = grpc.ssl_channel_credentials(self._home.authority, identity.key, identity.certificate)
         address, welcomed = self._home.facts["address"], False
         outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
+        outgoing.put([frame(self._greeting())])
         self._outgoing = outgoing
-        outgoing.put([frame(greeting(self._holding, self._site.policy))])
         with grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS) as channel:
             self._call = call = channel.stream_stream(LINK)(_frames(outgoing))
             assembly = Assembly(LARGEST_PAYLOAD)
@@ -79,7 +97,7 @@ class PartyLink:
                 for data in call:
                     message, body = from_coordinator(data)
                     welcomed = welcomed or isinstance(message, Welcome)
-                    self._hear(message, body, assembly)
+                    self._take(message, body, assembly)
             except grpc.RpcError as cause:
                 self._telemetry.log("link lost", address=address, cause=f"{cause.code().name}: {cause.details()}")
             except PayloadError as cause:
@@ -89,12 +107,42 @@ class PartyLink:
                 call.cancel()
         return welcomed
 
+    def _take(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
+        if isinstance(message, Goodbye):
+            self._telemetry.note("sent away", cause=message.cause)
+            raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
+        if isinstance(message, Expiring):
+            self._renewing.ask(message)
+        elif isinstance(message, Renewed):
+            self._renewing.take(message)
+        else:
+            self._hear(message, body, assembly)
+
+
+class PartyLink:
+    """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
+
+    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
+        self._site, self._telemetry = site, telemetry
+        self._dialler = Dialler(home, telemetry, lambda: greeting(holding, site.policy), self._hear)
+        self._tasks: deque[tuple[Work, list[bytes | memoryview]]] = deque()
+        self._waiting: dict[str, bytes | memoryview] = {}
+        self._something = threading.Condition()
+
+    def serve(self, *, patience: int = 0) -> None:
+        """Dial and answer; give up after `patience` attempts to dial (0: never)."""
+        threading.Thread(target=self._work, name="tequio-tasks", daemon=True).start()
+        self._dialler.serve(patience)
+
+    def stop(self) -> None:
+        """End the link and serve no more."""
+        self._dialler.stop()
+        with self._something:
+            self._something.notify_all()
+
     def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
         if isinstance(message, Chunk):
             assembly.take(message, body)
-        elif isinstance(message, Goodbye):
-            self._telemetry.note("sent away", cause=message.cause)
-            raise EngineError(f"the coordinator sent this party away: {message.cause}", remedy=message.remedy)
         elif isinstance(message, Welcome):
             self._telemetry.log("connected", coordinator=message.version, protocol=message.protocol)
         elif isinstance(message, Begin):
@@ -105,16 +153,16 @@ class PartyLink:
         elif isinstance(message, Work):
             self._queue(message, assembly.parts(message.parts, body))
 
-    def _begin(self, run: str, announcement: bytes | bytearray) -> None:
+    def _begin(self, run: str, announcement: bytes | memoryview) -> None:
         said = self._site.begin(run, announcement)
         with self._something:
             self._waiting.pop(run, None)
             if isinstance(said, Waiting):
                 self._waiting[run] = announcement
             self._something.notify_all()
-        self._outgoing.put([frame(said)])
+        self._dialler.send([frame(said)])
 
-    def _queue(self, work: Work, parts: list[bytes | bytearray]) -> None:
+    def _queue(self, work: Work, parts: list[bytes | memoryview]) -> None:
         with self._something:
             # Of one run only the latest order counts: what came before it is no longer waited for.
             for held in [held for held in self._tasks if held[0].run == work.run]:
@@ -126,7 +174,7 @@ class PartyLink:
         from tequio.engines.threads import one_thread
 
         one_thread()
-        while not self._stop.is_set():
+        while not self._dialler.stopped:
             with self._something:
                 ready = next((held for held in self._tasks if held[0].run not in self._waiting), None)
                 if ready is None:
@@ -135,17 +183,17 @@ class PartyLink:
                     self._tasks.remove(ready)
                 undecided = list(self._waiting.items())
             if ready is not None:
-                self._outgoing.put(answer(self._site, *ready))
+                self._dialler.send(answer(self._site, *ready))
             else:
                 self._ask_again(undecided)
 
-    def _ask_again(self, undecided: list[tuple[str, bytes | bytearray]]) -> None:
+    def _ask_again(self, undecided: list[tuple[str, bytes | memoryview]]) -> None:
         """See whether a person has decided in the meantime."""
         for run, announcement in undecided:
             said = self._site.begin(run, announcement)
             if not isinstance(said, Waiting):
                 self._waiting.pop(run, None)
-                self._outgoing.put([frame(said)])
+                self._dialler.send([frame(said)])
 
 
 def _frames(outgoing: queue.SimpleQueue[Iterable[bytes] | None]) -> Iterator[bytes]:

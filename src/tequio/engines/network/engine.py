@@ -251,8 +251,10 @@ class NetworkEngine:
     def _shared(self, order: Order) -> tuple[Part, bytes]:
         """What all parties of an ask receive is encoded once; chunks of one ask share the payload object."""
         if self._common is None or self._common[0] is not order.payload:
-            content = payloads.encode(order.payload)
-            self._common = (order.payload, Part(content), sha256(content).digest())
+            pieces, whole = payloads.encode_pieces(order.payload), sha256()
+            for piece in pieces:
+                whole.update(piece)
+            self._common = (order.payload, Part(*pieces), whole.digest())
         return self._common[1:]
 
     def _take(self, arrival: Arrival) -> None:
@@ -264,7 +266,7 @@ class NetworkEngine:
             held.failures.append(Failure(arrival.party, arrival.cause, arrival.remedy))
             return
         try:
-            payload = payloads.decode(arrival.content)
+            payload = payloads.decode(arrival.content, shared=True)
         except PayloadError as cause:
             held.failures.append(Failure(arrival.party, f"its reply cannot be read: {cause.message}"))
             return

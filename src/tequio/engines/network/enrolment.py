@@ -59,9 +59,11 @@ def grant(home: CoordinatorHome, request: Request) -> bytes:
     if not unused or not _is_free(home, name) or not home.tokens.take(request.token):
         raise PermissionDenied(f"the name '{name}' is taken" if unused else "the join token was used already",
                                remedy="ask the coordinator for a new token: tequio coordinator token")
-    certificate = sign_request(home.identity("authority"), request.request, name)
+    role = home.tokens.role(request.token)
+    hosts = [role["aggregator"].rpartition(":")[0]] if "aggregator" in role else []
+    certificate = sign_request(home.identity("authority"), request.request, name, hosts=hosts)
     home.enrol(name, {"fingerprints": [fingerprint(certificate)], "token": request.token, "key": key,
-                      "certificate": certificate.decode()})
+                      "certificate": certificate.decode(), **role})
     return certificate
 
 
@@ -77,7 +79,8 @@ def join(folder: Path, token: Token, name: str, facts: dict[str, Any]) -> str:
     certificate = _ask(token, Request(token.id, token.secret, name, request))
     write_private(folder / "party.pem", certificate)
     write_private(folder / "authority.pem", token.authority)
-    PartyHome.create(folder, name, {"address": token.address, **facts})
+    listen = {"listen": token.listen} if token.listen else {}
+    PartyHome.create(folder, name, {"address": token.address, **listen, **facts})
     return fingerprint(token.authority)
 
 

@@ -6,7 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tequio.engines.network.certificates import Identity, fingerprint, make_authority, make_server
+from tequio.engines.network.certificates import (
+    Identity,
+    belong_together,
+    days_left,
+    fingerprint,
+    make_authority,
+    make_server,
+)
 from tequio.engines.network.files import (
     check_party_name,
     create_private,
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT = 8470
+_RENEWED, _CERTIFICATE = "renewed.pem", b"-----BEGIN CERTIFICATE-----"
 _COORDINATOR_REMEDY = "make a coordinator first: tequio coordinator init"
 _PARTY_REMEDY = "enrol first: tequio party join TOKEN --data FILE"
 
@@ -41,14 +49,13 @@ class CoordinatorHome:
                               remedy="choose another --home, or delete it if nobody joined")
         private_folder(folder)
         authority = make_authority(f"tequio {name}")
-        hosts = list(dict.fromkeys([address, "localhost", "127.0.0.1"]))
-        server = make_server(authority, "coordinator", hosts)
-        for stem, identity in (("authority", authority), ("coordinator", server)):
-            write_private(folder / f"{stem}.key", identity.key)
-            write_private(folder / f"{stem}.pem", identity.certificate)
+        write_private(folder / "authority.key", authority.key)
+        write_private(folder / "authority.pem", authority.certificate)
+        made = cls(folder)
+        made._make_own(authority, address)
         facts = {"name": name, "address": address, "port": port, "enrolment_port": enrolment_port}
         write_private(folder / "coordinator.json", json.dumps(facts, indent=1).encode())
-        return cls(folder)
+        return made
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -66,14 +73,32 @@ class CoordinatorHome:
         """The join tokens."""
         return TokenBook(self.folder / "tokens")
 
-    def new_token(self, name: str = "", hours: float = 24.0) -> Token:
-        """A token for one party."""
+    def new_token(self, name: str = "", hours: float = 24.0, *, aggregator: str = "", via: str = "") -> Token:
+        """A token for one party, for an aggregator that listens at HOST:PORT, or for a party that dials one."""
         if name:
             check_party_name(name)
         facts, authority = self.facts, self.identity("authority").certificate
-        id, secret = self.tokens.mint(name, hours)
         host = facts["address"]
-        return Token(f"{host}:{facts['port']}", f"{host}:{facts['enrolment_port']}", authority, id, secret)
+        address = self._address_of(via) if via else f"{host}:{facts['port']}"
+        role = {key: value for key, value in (("aggregator", aggregator), ("via", via)) if value}
+        id, secret = self.tokens.mint(name, hours, **role)
+        return Token(address, f"{host}:{facts['enrolment_port']}", authority, id, secret, aggregator)
+
+    def _address_of(self, aggregator: str) -> str:
+        known = self.party(aggregator)
+        if known is None or "aggregator" not in known:
+            raise ConfigError(f"no aggregator '{aggregator}' is enrolled", remedy="let it join first: tequio "
+                              "coordinator token NAME --aggregator HOST:PORT, then tequio aggregator join")
+        return str(known["aggregator"])
+
+    def is_aggregator(self, name: str) -> bool:
+        """Whether that party joined to relay others."""
+        return "aggregator" in (self.party(name) or {})
+
+    def members(self, aggregator: str) -> dict[str, tuple[str, ...]]:
+        """The parties that dial an aggregator, and the certificates that each may show."""
+        return {name: tuple(facts["fingerprints"]) for name, facts in self.parties().items()
+                if facts.get("via") == aggregator and not facts.get("revoked")}
 
     def enrol(self, name: str, facts: Mapping[str, Any]) -> bool:
         """Note a party; whether the name was free."""
@@ -98,6 +123,31 @@ class CoordinatorHome:
         if known.get("revoked"):
             raise PermissionDenied(f"the certificate of party '{name}' was revoked",
                                    remedy="talk to the coordinator's operator")
+        if fingerprint(certificate) == known["fingerprints"][-1] and len(known["fingerprints"]) > 1:
+            write_private(self._party(name), json.dumps({**known, "fingerprints": known["fingerprints"][-1:]}).encode())
+        if known.get("via"):
+            raise PermissionDenied(f"party '{name}' dials the aggregator '{known['via']}'",
+                                   remedy="use the address that it joined with")
+
+    def renewed(self, name: str, certificate: bytes, key: str) -> None:
+        """Note a party's new certificate; the one before it is good until the party dials with the new one."""
+        known = self.parties()[name]
+        fingerprints = [*known["fingerprints"][-1:], fingerprint(certificate)]
+        write_private(self._party(name), json.dumps({**known, "certificate": certificate.decode(), "key": key,
+                                                     "fingerprints": fingerprints}).encode())
+
+    def renew_own(self, within_days: float) -> bool:
+        """Make the coordinator's own certificate anew if it ends soon; whether that was so."""
+        own = self.identity("coordinator")
+        if days_left(own.certificate) >= within_days and belong_together(own):
+            return False
+        self._make_own(self.identity("authority"), self.facts["address"])
+        return True
+
+    def _make_own(self, authority: Identity, address: str) -> None:
+        server = make_server(authority, "coordinator", list(dict.fromkeys([address, "localhost", "127.0.0.1"])))
+        write_private(self.folder / "coordinator.key", server.key)
+        write_private(self.folder / "coordinator.pem", server.certificate)
 
     def revoke(self, name: str) -> None:
         """Never let that party in again."""
@@ -139,9 +189,17 @@ class PartyHome:
 
     @property
     def identity(self) -> Identity:
-        """The party's own key and certificate."""
+        """The party's own key and certificate, the renewed ones if there are any."""
+        renewed = self.folder / _RENEWED
+        if renewed.is_file():
+            key, mark, certificate = renewed.read_bytes().partition(_CERTIFICATE)
+            return Identity(key, mark + certificate)
         return Identity(read_required(self.folder / "party.key", _PARTY_REMEDY),
                         read_required(self.folder / "party.pem", _PARTY_REMEDY))
+
+    def renew(self, key: bytes, certificate: bytes) -> None:
+        """Use another key and certificate from now on; they are one file, so that they change at once."""
+        write_private(self.folder / _RENEWED, key + certificate)
 
     @property
     def authority(self) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tequio.engines.network.wire import Begin, Declined, End, Failed, Ready, Result, Waiting, Work, frame
+from tequio.engines.network.wire import Begin, Declined, End, Failed, Ready, Result, Waiting, Withdraw, Work, frame
 from tequio.errors import EngineError
 
 if TYPE_CHECKING:
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """One party's open link."""
+    """One party's open link, its own or (`relayed`) through an aggregator."""
 
     hello: Hello
     send: Callable[[Iterable[bytes]], None]
     close: Callable[[], None]
+    relayed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class Arrival:
 
     party: int
     errand: Errand
-    content: bytes | bytearray | None = None
+    content: bytes | memoryview | None = None
     seconds: float = 0.0
     cause: str = ""
     remedy: str = ""
@@ -93,6 +94,7 @@ class Hub:
         self._known: dict[str, Hello] = {}
         self._since: dict[str, float] = {}
         self._desks: dict[str, Desk] = {}
+        self._ways: dict[str, Link] = {}
 
     def connect(self, link: Link) -> None:
         """A party dialled in: an older link of its own ends, and it hears of the runs it takes part in."""
@@ -101,6 +103,8 @@ class Hub:
             older = self._links.get(name)
             self._links[name], self._known[name] = link, link.hello
             self._since[name] = time.monotonic()
+            if link.relayed:
+                self._ways[name] = link
             for desk in self._desks.values():
                 if name in desk.names:
                     link.send(desk.frames(desk.names.index(name)))
@@ -115,6 +119,13 @@ class Hub:
                 del self._links[link.hello.name]
                 self._since[link.hello.name] = time.monotonic()
                 self._changed.notify_all()
+
+    def lose_way(self, link: Link) -> None:
+        """The aggregator between us and a party is gone."""
+        self.disconnect(link)
+        with self._changed:
+            if self._ways.get(link.hello.name) is link:
+                del self._ways[link.hello.name]
 
     def wait(self, is_enough: Callable[[dict[str, Hello]], bool], seconds: float) -> dict[str, Hello]:
         """The parties that are there once they are enough, or when the time is over."""
@@ -140,6 +151,18 @@ class Hub:
         """Who is there, in the order of names."""
         with self._changed:
             return {name: self._links[name].hello for name in sorted(self._links)}
+
+    def links(self) -> list[Link]:
+        """All that are open, also those through aggregators."""
+        with self._changed:
+            return list(self._links.values())
+
+    def drop(self, name: str) -> None:
+        """End a party's link."""
+        with self._changed:
+            link = self._links.get(name)
+        if link is not None:
+            link.close()
 
     def away(self, name: str) -> float:
         """For how many seconds a party has been away; 0 where it is there."""
@@ -198,21 +221,28 @@ class Hub:
     def take_back(self, desk: Desk, party: int, errand: Errand) -> bool:
         """Wait no longer for an answer; whether one was still awaited."""
         with self._changed:
-            return desk.errands.get(party) is errand and desk.errands.pop(party) is errand
+            if desk.errands.get(party) is not errand:
+                return False
+            del desk.errands[party]
+            way = self._ways.get(desk.names[party])
+            if way is not None:  # an aggregator would go on waiting for it
+                way.send([frame(Withdraw(desk.run, errand.work.position))])
+            return True
 
-    def receive(self, link: Link, message: FromParty, parts: list[bytes | bytearray]) -> None:
-        """A party said something about a run."""
+    def receive(self, link: Link, message: FromParty, parts: list[bytes | memoryview]) -> bool:
+        """A party said something about a run; whether it was waited for."""
         name, run = link.hello.name, message.run  # type: ignore[union-attr]
         with self._changed:
             desk = self._desks.get(run)
             if desk is None or name not in desk.names:
                 self._note("unexpected message", party=name, run=run, message=type(message).__name__)
-                return
+                return False
             party = desk.names.index(name)
             if isinstance(message, Result | Failed):
-                self._arrived(desk, party, message, parts)
-            elif isinstance(message, Ready | Waiting | Declined):
+                return self._arrived(desk, party, message, parts)
+            if isinstance(message, Ready | Waiting | Declined):
                 self._answered(desk, party, message)
+            return True
 
     def _answered(self, desk: Desk, party: int, message: Ready | Waiting | Declined) -> None:
         desk.answers[party] = message
@@ -223,16 +253,17 @@ class Hub:
             if errand is not None:
                 desk.inbox.put(Arrival(party, errand, cause=message.cause, remedy=message.remedy))
 
-    def _arrived(self, desk: Desk, party: int, message: Result | Failed, parts: list[bytes | bytearray]) -> None:
+    def _arrived(self, desk: Desk, party: int, message: Result | Failed, parts: list[bytes | memoryview]) -> bool:
         errand = desk.errands.get(party)
         if errand is None or (errand.work.position, errand.work.digest) != (message.position, message.digest):
             self._count("replies_ignored")  # sent twice, or too late
-            return
+            return False
         del desk.errands[party]
         if isinstance(message, Result):
             desk.inbox.put(Arrival(party, errand, parts[0], message.seconds))
         else:
             desk.inbox.put(Arrival(party, errand, cause=message.cause, remedy=message.remedy))
+        return True
 
     def status(self) -> dict[str, Any]:
         """Who is there and what goes on."""

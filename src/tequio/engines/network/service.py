@@ -12,29 +12,50 @@ from tequio import __version__
 from tequio.engines.network import enrolment
 from tequio.engines.network.greetings import check_version
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
+from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link
+from tequio.engines.network.relays import Relay
+from tequio.engines.network.renewal import RENEW_WITHIN_DAYS, RenewingCoordinator
 from tequio.engines.network.transfers import Assembly
-from tequio.engines.network.wire import HIGHEST, Chunk, Goodbye, Hello, Result, Welcome, clipped, frame, from_party
+from tequio.engines.network.wire import (
+    HIGHEST,
+    Chunk,
+    Goodbye,
+    Hello,
+    Left,
+    Merged,
+    Relayed,
+    Renew,
+    Result,
+    Welcome,
+    clipped,
+    frame,
+    from_party,
+)
 from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from tequio.engines.network.homes import CoordinatorHome
+    from tequio.engines.network.aggregating import Aggregator
     from tequio.engines.network.telemetry import Telemetry
 
 _SECONDS_FOR_HELLO = 20.0
 _SECONDS_AFTER_REFUSAL = 0.2
+_SECONDS_BETWEEN_ROUNDS = 3600.0
 
 
 class Service:
     """Listens for parties. Everything it refuses is noted in the audit log, and refusing one never stops the others."""
 
-    def __init__(self, home: CoordinatorHome, telemetry: Telemetry, *, maximum_reply_bytes: int,
-                 enrolment: bool = True) -> None:
+    def __init__(self, home: CoordinatorHome | Aggregator, telemetry: Telemetry, *, maximum_reply_bytes: int) -> None:
         self._home, self._telemetry = home, telemetry
-        self._maximum, self._enrolment = maximum_reply_bytes, enrolment
+        self._maximum = maximum_reply_bytes
         self.hub = Hub(telemetry.note, telemetry.count)
+        self._switch = self.hub if isinstance(home, CoordinatorHome) else home
+        self._relays: dict[str, Relay] = {}
+        self._renewing = RenewingCoordinator(home, self.hub, telemetry) if isinstance(home, CoordinatorHome) else None
+        self._rounds: asyncio.Task[None] | None = None
         self._grpc = require_grpc()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tequio-service", daemon=True)
@@ -48,6 +69,8 @@ class Service:
     def stop(self) -> None:
         """Close all links and end."""
         async def end() -> None:
+            if self._rounds is not None:
+                self._rounds.cancel()
             for server in self._servers:
                 await server.stop(grace=0.5)
 
@@ -56,12 +79,25 @@ class Service:
         self._thread.join()
         self._loop.close()
 
+    def drop(self, name: str) -> None:
+        """End the link of a party that is not wanted any more."""
+        self.hub.drop(name)
+        self._tell_members()
+
+    async def _look_around(self) -> None:
+        while self._renewing is not None:
+            self._renewing.look_around()
+            await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
+
     async def _listen(self) -> None:
         grpc, facts = self._grpc, self._home.facts
+        if isinstance(self._home, CoordinatorHome) and self._home.renew_own(RENEW_WITHIN_DAYS):
+            self._telemetry.note("certificate renewed", party="the coordinator itself")
         own, authority = self._home.identity("coordinator"), self._home.identity("authority").certificate
         mutual = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
         await self._serve(facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
-        if self._enrolment:
+        if isinstance(self._home, CoordinatorHome):
+            self._rounds = asyncio.create_task(self._look_around())
             one_sided = grpc.ssl_server_credentials([(own.key, own.certificate)])
             await self._serve(facts["enrolment_port"], one_sided, enrolment.METHOD,
                               grpc.unary_unary_rpc_method_handler(self._enrol))
@@ -81,6 +117,7 @@ class Service:
     async def _enrol(self, data: bytes, context: Any) -> bytes:
         try:
             request = msgspec.msgpack.decode(data, type=enrolment.Request)
+            assert isinstance(self._home, CoordinatorHome)
             certificate = await asyncio.to_thread(enrolment.grant, self._home, request)
         except (TequioError, msgspec.MsgspecError) as cause:
             self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause))
@@ -89,6 +126,7 @@ class Service:
             return msgspec.msgpack.encode(enrolment.Grant(b"", getattr(cause, "message", "it cannot be read"),
                                                           getattr(cause, "remedy", "")))
         self._telemetry.note("enrolled", peer=context.peer(), party=request.name)
+        self._tell_members()
         return msgspec.msgpack.encode(enrolment.Grant(certificate))
 
     async def _link(self, requests: AsyncIterator[bytes], context: Any) -> None:
@@ -98,7 +136,7 @@ class Service:
         except (TequioError, TimeoutError) as cause:
             await self._refuse(context, cause)
             return
-        await context.write(frame(Welcome(HIGHEST, __version__)))
+        await context.write(frame(Welcome(min(HIGHEST, hello.highest), __version__)))
         await self._keep(requests, context, hello)
 
     def _admitted(self, context: Any) -> str:
@@ -116,6 +154,9 @@ class Service:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
         check_version(hello)
+        if hello.aggregator and not (isinstance(self._home, CoordinatorHome) and self._home.is_aggregator(name)):
+            raise PermissionDenied(f"party '{name}' did not join as an aggregator",
+                                   remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")
         return hello
 
     async def _refuse(self, context: Any, cause: BaseException) -> None:
@@ -132,10 +173,10 @@ class Service:
         link = Link(hello, lambda frames: self._soon(waiting.put_nowait, frames), lambda: self._soon(here.cancel))
         writing = asyncio.create_task(self._write(waiting, context, here))
         self._telemetry.note("connected", party=hello.name, peer=context.peer(), version=hello.version)
-        self.hub.connect(link)
+        relay = self._welcome(link)
         try:
-            await self._read(requests, link)
-        except (PayloadError, EngineError) as cause:
+            await self._read(requests, link, relay)
+        except (PayloadError, EngineError, PermissionDenied) as cause:
             self._telemetry.note("link cut", party=hello.name, cause=str(cause))
             self._telemetry.count("refusals", kind="message")
             await context.write(frame(Goodbye(clipped(str(cause)))))
@@ -143,21 +184,49 @@ class Service:
             pass
         finally:
             writing.cancel()
-            self.hub.disconnect(link)
+            if relay is None:
+                self._switch.disconnect(link)
+            else:
+                relay.end()
             self._telemetry.note("disconnected", party=hello.name)
 
-    async def _read(self, requests: AsyncIterator[bytes], link: Link) -> None:
+    def _welcome(self, link: Link) -> Relay | None:
+        """Let a party's link in; an aggregator's is a relay for the links of its parties."""
+        if self._renewing is not None:
+            self._renewing.remind(link)
+        if self._renewing is None or not link.hello.aggregator or not isinstance(self._home, CoordinatorHome):
+            self._switch.connect(link)
+            return None
+        older = self._relays.get(link.hello.name)
+        if older is not None:
+            older.close()
+        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link,
+                                                           self._renewing)
+        relay.tell_members()
+        return relay
+
+    def _tell_members(self) -> None:
+        for relay in self._relays.values():
+            relay.tell_members()
+
+    async def _read(self, requests: AsyncIterator[bytes], link: Link, relay: Relay | None) -> None:
         assembly = Assembly(self._maximum)
         async for data in requests:
             self._telemetry.count("bytes_received", len(data))
             message, body = from_party(data)
             if isinstance(message, Chunk):
                 assembly.take(message, body)
+            elif relay is not None:
+                relay.take(message, body, assembly)
+            elif isinstance(message, Renew) and self._renewing is not None:
+                self._renewing.answer(link, message)
             elif isinstance(message, Hello):
                 raise PayloadError("a greeting came twice")
+            elif isinstance(message, Relayed | Left | Merged):
+                raise PayloadError(f"a message '{type(message).__name__}' has no place in a party's link")
             else:
-                self.hub.receive(link, message, assembly.parts([message.part] if isinstance(message, Result) else [],
-                                                               body))
+                parts = assembly.parts([message.part] if isinstance(message, Result) else [], body)
+                self._switch.receive(link, message, parts)
 
     async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Any, reading: asyncio.Task[Any]) -> None:
         try:

@@ -53,7 +53,7 @@ class Site:
                                                                      policy.budget.delta)
         self._runs: dict[str, _Engagement] = {}
 
-    def begin(self, run: str, announcement: bytes | bytearray) -> Ready | Waiting | Declined:
+    def begin(self, run: str, announcement: bytes | memoryview) -> Ready | Waiting | Declined:
         """Judge a run that the coordinator announces."""
         try:
             folder = self._home.run(run)
@@ -85,7 +85,7 @@ class Site:
             engagement.journal.end()
             self._telemetry.note("run over", run=run)
 
-    def do(self, work: Work, parts: list[bytes | bytearray]) -> Record:
+    def do(self, work: Work, parts: list[bytes | memoryview]) -> Record:
         """The record of a task: of the first time, if it was done before."""
         engagement = self._runs.get(work.run)
         if engagement is None:
@@ -98,10 +98,10 @@ class Site:
         engagement.journal.prune(work.keep)
         return record
 
-    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | bytearray]) -> Record:
-        about, payload = payloads.decode(parts[0]), payloads.decode(parts[1])
+    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | memoryview]) -> Record:
+        about, payload = payloads.decode(parts[0]), payloads.decode(parts[1], shared=True)
         if parts[2]:
-            payload |= payloads.decode(parts[2])
+            payload |= payloads.decode(parts[2], shared=True)
         check_installed(work.task)
         self.policy.judge_task(work.task, about, engagement.facts)
         index = engagement.facts["index"]
@@ -143,7 +143,7 @@ class Site:
             population = replace(population, seed=self._private_seed(int(facts["seed"])))
         return population
 
-    def _is_news(self, run: str, announcement: bytes | bytearray) -> bool:
+    def _is_news(self, run: str, announcement: bytes | memoryview) -> bool:
         """Whether the party hears this for the first time: links break, and then announcements are made again."""
         path = private_folder(self._home.folder / "announced") / run
         digest = sha256(announcement).hexdigest().encode()

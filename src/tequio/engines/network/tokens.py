@@ -30,13 +30,17 @@ _REMEDY = "ask the coordinator for a new token: tequio coordinator token"
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """What a token holds. `authority` is the certificate that the coordinator has to prove itself with."""
+    """What a token holds. `authority` is the certificate that the coordinator has to prove itself with.
+
+    An aggregator's token says where it is to `listen`.
+    """
 
     address: str
     enrolment_address: str
     authority: bytes
     id: str
     secret: bytes
+    listen: str = ""
 
     def to_text(self) -> str:
         """As one line."""
@@ -64,10 +68,13 @@ class TokenBook:
 
     folder: Path
 
-    def mint(self, name: str, hours: float) -> tuple[str, bytes]:
-        """A new token's id and secret, for the party of that name (empty: whoever holds the token)."""
+    def mint(self, name: str, hours: float, **role: str) -> tuple[str, bytes]:
+        """A new token's id and secret, for the party of that name (empty: whoever holds the token).
+
+        `role` says what it makes of the party: an `aggregator` at an address, or one that dials `via` an aggregator.
+        """
         id, secret = secrets.token_hex(8), secrets.token_bytes(32)
-        facts = {"hash": sha256(secret).hexdigest(), "name": name, "expires": time.time() + 3600 * hours}
+        facts = {"hash": sha256(secret).hexdigest(), "name": name, "expires": time.time() + 3600 * hours, **role}
         create_private(private_folder(self.folder) / (id + _OPEN), json.dumps(facts).encode())
         return id, secret
 
@@ -81,6 +88,11 @@ class TokenBook:
         if unused and facts["expires"] < time.time():
             raise PermissionDenied("the join token has expired", remedy=_REMEDY)
         return unused
+
+    def role(self, id: str) -> dict[str, str]:
+        """What the token makes of its party."""
+        facts, _ = self._find(id)
+        return {key: facts[key] for key in ("aggregator", "via") if facts.get(key)}
 
     def take(self, id: str) -> bool:
         """Use a token up; whether it was this call that did."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from tequio.engines.network.wire import LARGEST_BODY, Chunk, frame
 from tequio.errors import PayloadError
+from tequio.federation import payload as payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tequio.engines.network.wire import Place
 
+Bytes = bytes | memoryview
 _OPEN_TRANSFERS = 8
 _numbers = itertools.count(1)
 
@@ -21,27 +23,45 @@ _numbers = itertools.count(1)
 class Part:
     """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver."""
 
-    def __init__(self, content: bytes) -> None:
-        self._size = len(content)
-        self._transfer = next(_numbers) if len(content) > LARGEST_BODY // 4 else 0
-        self.inline = b"" if self._transfer else content
-        self.frames = self._pieces(content) if self._transfer else []
+    def __init__(self, *pieces: bytes | memoryview) -> None:
+        self._size = sum(map(len, pieces))
+        self._transfer = next(_numbers) if self._size > LARGEST_BODY // 4 else 0
+        self.inline = b"" if self._transfer else b"".join(pieces)
+        self.frames = self._cut(pieces) if self._transfer else []
 
     @property
     def place(self) -> Place:
         """How a message refers to it."""
         return self._transfer, self._size
 
-    def _pieces(self, content: bytes) -> list[bytes]:
-        """The frames that go before the message; cut once, however many receive them."""
-        view = memoryview(content)
-        return [frame(Chunk(self._transfer, len(view), offset), view[offset:offset + LARGEST_BODY])
-                for offset in range(0, len(view), LARGEST_BODY)]
+    def _cut(self, pieces: Iterable[bytes | memoryview]) -> list[bytes]:
+        """The frames that go before the message; cut once, however many receive them, and the only copy made."""
+        frames, offset = [], 0
+        for body in _bodies(pieces):
+            frames.append(frame(Chunk(self._transfer, self._size, offset), *body))
+            offset += sum(map(len, body))
+        return frames
+
+
+def _bodies(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
+    """The same bytes in groups of views, each group as long as a body may be."""
+    body: list[memoryview] = []
+    space = LARGEST_BODY
+    for piece in pieces:
+        view = memoryview(piece)
+        while len(view):
+            body.append(view[:space])
+            view, space = view[space:], space - len(body[-1])
+            if not space:
+                yield body
+                body, space = [], LARGEST_BODY
+    if body:
+        yield body
 
 
 @dataclass
 class _Arriving:
-    content: bytearray
+    content: memoryview
     filled: int = 0
 
 
@@ -59,15 +79,15 @@ class Assembly:
         if waiting > self._maximum or chunk.offset + len(body) > chunk.total:
             raise PayloadError(f"a message of {chunk.total} bytes is longer than the {self._maximum} allowed")
         if begun is None:  # memory that nobody writes to costs nothing
-            begun = self._open[chunk.transfer] = _Arriving(bytearray(chunk.total))
+            begun = self._open[chunk.transfer] = _Arriving(payloads.room(chunk.total, body))
         if len(self._open) > _OPEN_TRANSFERS or len(begun.content) != chunk.total or chunk.offset != begun.filled:
             raise PayloadError("the pieces of a message do not fit together")
         begun.content[chunk.offset:chunk.offset + len(body)] = body
         begun.filled += len(body)
 
-    def parts(self, places: Sequence[Place], body: memoryview) -> list[bytes | bytearray]:
+    def parts(self, places: Sequence[Place], body: memoryview) -> list[Bytes]:
         """The parts that a message refers to, from its own body and from what came before it."""
-        found: list[bytes | bytearray] = []
+        found: list[Bytes] = []
         start = 0
         for transfer, length in places:
             if transfer:

@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 from tequio.errors import PayloadError
 
 MAGIC = b"tqn1"
-LOWEST, HIGHEST = 1, 1
-"""Versions of this protocol that are spoken here."""
+LOWEST, HIGHEST = 1, 2
+"""Versions of this protocol that are spoken here. Since 2 certificates are renewed."""
 
 LARGEST_HEADER = 1 << 20
 LARGEST_BODY = 1 << 20
@@ -36,7 +36,8 @@ class Message(Struct, frozen=True, tag_field="kind"):
 class Hello(Message, frozen=True, tag="hello"):
     """A party: who it is, what it speaks, and what its policy lets it tell about its data.
 
-    `share` says which simulated share it holds, if any: a hash of the data and of how they were dealt.
+    `share` says which simulated share it holds, if any: a hash of the data and of how they were dealt. An `aggregator`
+    holds no data and speaks for parties that dial it.
     """
 
     name: Name
@@ -46,7 +47,7 @@ class Hello(Message, frozen=True, tag="hello"):
     rows: Count
     schema: Annotated[str, Meta(max_length=LARGEST_HEADER // 2)]
     share: Text = ""
-    mailbox: Annotated[bytes, Meta(max_length=64)] = b""
+    aggregator: bool = False
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
@@ -142,8 +143,61 @@ class Chunk(Message, frozen=True, tag="chunk"):
     offset: Count
 
 
-FromParty = Hello | Ready | Waiting | Declined | Result | Failed | Chunk
-FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk
+class Relayed(Message, frozen=True, tag="relayed"):
+    """Between an aggregator and the coordinator: the body is a message from or for one of its parties."""
+
+    name: Name
+
+
+class Left(Message, frozen=True, tag="left"):
+    """An aggregator: a party of its group is not there any more."""
+
+
+class Merged(Message, frozen=True, tag="merged"):
+    """An aggregator: one result for several of its parties, who are told apart by their tasks (name, position, digest).
+
+    It is one message, so that all of them have answered or none.
+    """
+
+    run: Name
+    answers: tuple[tuple[Name, Count, Name], ...]
+    seconds: float
+    part: Place
+
+
+class Members(Message, frozen=True, tag="members"):
+    """The coordinator to an aggregator: its parties, and the fingerprints of the certificates that each may show."""
+
+    fingerprints: dict[Name, tuple[Name, ...]]
+
+
+class Withdraw(Message, frozen=True, tag="withdraw"):
+    """The coordinator to an aggregator: a party's answer to a task is no longer waited for."""
+
+    run: Name
+    position: Count
+
+
+class Expiring(Message, frozen=True, tag="expiring"):
+    """The coordinator: the certificate that this party shows ends in so many days."""
+
+    days: float
+
+
+class Renew(Message, frozen=True, tag="renew"):
+    """A party: a request for a certificate of a new key."""
+
+    request: Annotated[bytes, Meta(max_length=8192)]
+
+
+class Renewed(Message, frozen=True, tag="renewed"):
+    """The coordinator: the new certificate."""
+
+    certificate: Annotated[bytes, Meta(max_length=65536)]
+
+
+FromParty = Hello | Ready | Waiting | Declined | Result | Failed | Chunk | Relayed | Left | Merged | Renew
+FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk | Relayed | Members | Withdraw | Expiring | Renewed
 
 _decoders = {"party": msgspec.msgpack.Decoder(FromParty), "coordinator": msgspec.msgpack.Decoder(FromCoordinator)}
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.recording import as_json
-from tequio.experiments.studies.comparisons import COMPARISONS
+from tequio.experiments.studies.comparisons import COMPARISONS, comparison
 from tequio.experiments.studies.curves import curve_metric
 from tequio.experiments.studies.description import run_and_baseline
 from tequio.learners.metrics import METRICS
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tequio.experiments.studies.running import Store
 
 Verdict = Literal["reached", "below", "differs", "no published number", "not comparable", "not run"]
+
+
+PARTY = "party."
+"""What a metric of one party begins with: `party.NAME.accuracy` is on that party's own test rows."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,9 @@ def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bo
 
 def higher_is_better(metric: str) -> bool:
     """Whether more of a study's metric is better: of `test.accuracy` it is, of `seconds` and `train.loss` it is not."""
-    if metric in COMPARISONS:
-        return COMPARISONS[metric].higher_is_better
+    compared = comparison(metric)
+    if compared is not None:
+        return compared.higher_is_better
     curve = curve_metric(metric)
     if curve is not None:
         own = curve.reading.higher_is_better
@@ -141,8 +146,9 @@ def _sd(values: Mapping[int, float]) -> float | None:
 
 def _value(cell: Cell, results: list[Result]) -> float:
     """What a cell's metric is for one seed."""
-    if cell.metric in COMPARISONS:
-        return COMPARISONS[cell.metric].measure(*results)
+    compared = comparison(cell.metric)
+    if compared is not None:
+        return compared.measure(*results)
     return metric_of(results[0], cell.run, cell.metric)
 
 
@@ -155,9 +161,25 @@ def metric_of(result: Result, run: str, metric: str) -> float:
     asked, curve = result.baselines[baseline] if baseline else result, curve_metric(metric)
     if curve is not None:
         return curve.of(asked)
+    if metric.startswith(PARTY):
+        return _of_party(asked, metric)
     summary = asked.summary
     value = {**summary, **summary["metrics"]}.get(metric)
     if not isinstance(value, int | float):
         raise ConfigError(f"the study asks for '{metric}', which the run '{run}' does not have",
                           remedy=nearest(metric, [*summary["metrics"], *COMPARISONS, "seconds"]))
+    return float(value)
+
+
+def _of_party(result: Result, metric: str) -> float:
+    """`party.NAME.METRIC` from the run's table of parties."""
+    name, _, column = metric.removeprefix(PARTY).rpartition(".")
+    found = next((row for row in result.parties if str(row["party"]) == name), None)
+    if found is None:
+        raise ConfigError(f"the study asks for '{metric}', and the run '{result.folder.name}' has no such party",
+                          remedy=nearest(name, [str(party) for party in result.parties["party"]]))
+    value = found.get(column)
+    if not isinstance(value, int | float):
+        raise ConfigError(f"the study asks for '{metric}', which the party '{name}' does not have",
+                          remedy=nearest(column, result.parties.columns))
     return float(value)

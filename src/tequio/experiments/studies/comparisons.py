@@ -2,66 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.errors import ConfigError
 from tequio.experiments.probing.probes import probe
-from tequio.experiments.scenario import make_scenario
-from tequio.learners.clusterings import jaccard_by_match, jaccard_of_pairs
-from tequio.learners.kmeans import assign, inertia
+from tequio.experiments.studies.clusterings import (
+    largest_centroid_distance,
+    matched_jaccard,
+    pair_jaccard,
+    training_inertia,
+)
+from tequio.experiments.studies.party_metrics import majority_accuracy, majority_at_parties, parties_ahead
 from tequio.learners.trees.walk import LEAF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from tequio.data.dataset import Dataset
     from tequio.experiments.probing.target import View
     from tequio.experiments.results import Result
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A function of one run, or of a run and the one it is compared with."""
+    """A function of one run, or of a run and the one it is compared with; `by_round` takes an earlier round too."""
 
     measure: Callable[..., float]
     higher_is_better: bool
-
-
-def centroids_of(result: Result) -> NDArray[Any]:
-    """The centroids that a k-means run found."""
-    if "centroids" not in result.model:
-        raise ConfigError(f"the run '{result.folder.name}' has no centroids",
-                          remedy="metrics of clusterings need runs of k-means")
-    centroids: NDArray[Any] = result.model["centroids"]
-    return centroids
-
-
-def training_inertia(run: Result) -> float:
-    """Mean squared distance of all parties' rows to their centroids."""
-    centroids, rows = centroids_of(run), _rows(run)
-    return inertia(centroids, rows) / len(rows)
-
-
-def largest_centroid_distance(run: Result, other: Result) -> float:
-    """The farthest that centroid k of one run lies from centroid k of the other; both began from the same ones."""
-    return float(np.linalg.norm(centroids_of(run) - centroids_of(other), axis=1).max())
-
-
-def matched_jaccard(run: Result, other: Result) -> float:
-    """Mean Jaccard index of the two clusterings' best-matched clusters, over all parties' rows."""
-    rows = _rows(run)
-    return jaccard_by_match(assign(centroids_of(run), rows), assign(centroids_of(other), rows))
-
-
-def pair_jaccard(run: Result, other: Result) -> float:
-    """Pairs of rows together in both clusterings, among those together in at least one, over all parties' rows."""
-    rows = _rows(run)
-    return jaccard_of_pairs(assign(centroids_of(run), rows), assign(centroids_of(other), rows))
+    by_round: bool = False
 
 
 def kept_trees(run: Result) -> float:
@@ -108,10 +79,14 @@ def leaked(attack: str, view: View, number: str) -> Comparison:
 
 
 COMPARISONS = {
-    "training_inertia": Comparison(training_inertia, higher_is_better=False),
-    "largest_centroid_distance": Comparison(largest_centroid_distance, higher_is_better=False),
-    "matched_jaccard": Comparison(matched_jaccard, higher_is_better=True),
-    "pair_jaccard": Comparison(pair_jaccard, higher_is_better=True),
+    "training_inertia": Comparison(training_inertia, higher_is_better=False, by_round=True),
+    "largest_centroid_distance": Comparison(largest_centroid_distance, higher_is_better=False, by_round=True),
+    "matched_jaccard": Comparison(matched_jaccard, higher_is_better=True, by_round=True),
+    "pair_jaccard": Comparison(pair_jaccard, higher_is_better=True, by_round=True),
+    "parties_ahead": Comparison(partial(parties_ahead, metric="accuracy"), higher_is_better=True),
+    "parties_ahead_balanced": Comparison(partial(parties_ahead, metric="balanced_accuracy"), higher_is_better=True),
+    "majority_accuracy": Comparison(majority_accuracy, higher_is_better=True),
+    "majority_at_parties": Comparison(majority_at_parties, higher_is_better=True),
     "kept_trees": Comparison(kept_trees, higher_is_better=True),
     "fusion_seconds": Comparison(fusion_seconds, higher_is_better=False),
     "fused_rules": Comparison(fused_rules, higher_is_better=False),
@@ -133,14 +108,22 @@ COMPARISONS = {
 """By the name under which a cell asks for it."""
 
 
+def comparison(metric: str) -> Comparison | None:
+    """The comparison that a cell's metric asks for, such as `matched_jaccard`, or `matched_jaccard@10` for the model of
+    round 10; nothing where it is a metric of the run itself."""
+    name, at, round = metric.partition("@")
+    known = COMPARISONS.get(name)
+    if known is None or not at:
+        return known
+    if not known.by_round or not round.isdigit():
+        raise ConfigError(f"'{metric}': '{name}' cannot be asked for a round '{round}'",
+                          remedy="write, for instance, matched_jaccard@10")
+    return replace(known, measure=partial(known.measure, round=int(round)))
+
+
 def _fusion(run: Result) -> dict[str, Any]:
     """What the run recorded when it fused trees."""
     found = next((event for event in run.events if event["event"] == "fusion"), None)
     if found is None:
         raise ConfigError(f"the run '{run.folder.name}' fused no trees", remedy="ask for another metric")
     return found
-
-
-def _rows(run: Result) -> Dataset:
-    """All rows that the parties of a run held."""
-    return make_scenario(run.config).population.dataset

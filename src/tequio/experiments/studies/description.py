@@ -63,11 +63,25 @@ class Quick(Table):
 
 
 class Figure(Table):
-    """A picture: centroids, what happened over rounds and time, or trust scores, of some finished runs of the first
-    seed; or the critical differences of the study's contests."""
+    """A picture of some finished runs: of the first seed their centroids, what happened over rounds and time, trust
+    scores, or how alike clusters are to those of the run in the same place of `against` (`jaccard`); as means over all
+    finished seeds a `metric` of every party in each run against each other (`schools`). Or the critical differences of
+    the study's contests."""
 
-    kind: Literal["centroids", "timelines", "trust", "critical_differences"]
+    kind: Literal["centroids", "timelines", "trust", "jaccard", "schools", "critical_differences"]
     runs: list[str] = Field(default_factory=list)
+    against: list[str] = Field(default_factory=list)
+    metric: str = "balanced_accuracy"
+
+    @model_validator(mode="after")
+    def _references_fit(self) -> Figure:
+        if self.kind == "jaccard" and len(self.against) not in (1, len(self.runs)):
+            raise ValueError("a figure of Jaccard indices needs, in 'against', one run for all runs or one for each")
+        return self
+
+    def reference(self, run: str) -> str:
+        """What a run is compared with."""
+        return self.against[0] if len(self.against) == 1 else self.against[self.runs.index(run)]
 
 
 class Curves(Table):
@@ -142,10 +156,11 @@ class Study(Table):
             raise ValueError(f"two lines are called '{next(name for name in names if names.count(name) > 1)}'")
         if not self.cells and not self.contests:
             raise ValueError("a study has cells or contests")
-        for run in (*self.runs_of_cells(), *(self.figure.runs if self.figure else [])):
+        drawn = [*self.figure.runs, *self.figure.against] if self.figure else []
+        for run in (*self.runs_of_cells(), *drawn):
             if run not in self.runs:
                 raise ValueError(f"there is no run called '{run}': {nearest(run, self.runs)}")
-        for run in self.figure.runs if self.figure else []:
+        for run in drawn:
             if run not in self.runs_of_cells():
                 raise ValueError(f"the figure draws the run '{run}', which no cell asks for")
         for mean in self.means:

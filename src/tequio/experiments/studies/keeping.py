@@ -67,15 +67,24 @@ def keep_results(plan: Plan, rows: Sequence[Row], contests: Sequence[Decided], f
     """Keep what is finished, where it has at least as many seeds as what is kept already; how many numbers changed."""
     if plan.quick:
         raise ConfigError("numbers of the quick form are not kept", remedy="leave --quick or --keep out")
-    before, commit, configs = read_kept(folder), commit_of(folder), configs_of(plan)
+    stored, commit, configs = read_kept(folder), commit_of(folder), configs_of(plan)
+    before = _still_asked(plan.study, stored)
     cells = {row.cell: _plain_row(row, configs.get(row.cell, ""), commit) for row in rows if row.seeds}
     found = {contest.name: _plain_contest(contest, commit) for contest in contests if contest.ranking is not None}
     after = Kept(_merged(before.cells, cells, "seeds"), _merged(before.contests, found, "rows"))
     changed = sum(after.cells[name] != before.cells.get(name) for name in after.cells) + \
         sum(after.contests[name] != before.contests.get(name) for name in after.contests)
-    if changed:
+    if changed or before != stored:
         write_whole(folder / FILE, _lines(after).encode())
     return changed
+
+
+def _still_asked(study: Study, kept: Kept) -> Kept:
+    """Without the numbers of cells and contests that the study no longer has."""
+    lines = {line.name for line in (*study.cells, *study.means)}
+    contests = {contest.name for contest in study.contests}
+    return Kept({name: value for name, value in kept.cells.items() if name in lines},
+                {name: value for name, value in kept.contests.items() if name in contests})
 
 
 def kept_rows(study: Study, kept: Kept, configs: Mapping[str, str] | None = None) -> list[Row]:
@@ -133,12 +142,13 @@ def _plain_contest(contest: Decided, commit: str) -> dict[str, Any]:
 
 
 def _merged(before: Mapping[str, Any], after: Mapping[str, Any], count: str) -> dict[str, Any]:
-    """Numbers of more runs replace those of fewer; the same numbers keep their date and commit."""
+    """Numbers of more runs, or of another config, replace those before; the same numbers keep their date and commit."""
     merged = dict(before)
     for name, new in after.items():
         old = before.get(name)
         same = old is not None and all(old.get(key) == new.get(key) for key in new if key not in ("date", "commit"))
-        if old is None or (new[count] >= old[count] and not same):
+        other_config = old is not None and old.get("config") != new.get("config")
+        if old is None or other_config or (new[count] >= old[count] and not same):
             merged[name] = new
     return merged
 

@@ -14,7 +14,7 @@ from annotated_types import Ge
 from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
-from tequio.federation.aggregation import Combined, Updates
+from tequio.federation.aggregation import SUMMED, Combined, Updates
 from tequio.federation.roles import Cast, Role
 from tequio.registry import register
 
@@ -47,6 +47,8 @@ class Hierarchical:
     def combine(self, updates: Updates, aggregator: Aggregator, memory: Payload) -> Combined:
         """Aggregate each group, then the groups; the notes say what the way from aggregators to coordinator costs."""
         self.check(aggregator)
+        if updates.parties.tolist() == [SUMMED]:  # the aggregators have done their part
+            return aggregator.combine(updates, memory)
         wide = replace(updates, arrays=[in_doubles(update) for update in updates.arrays])
         groups = [wide.part(positions) for positions in self.groups(updates.parties)]
         aggregates = [aggregator.combine(group, memory).update for group in groups]

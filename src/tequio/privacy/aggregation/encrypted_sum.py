@@ -14,13 +14,14 @@ import numpy as np
 from annotated_types import Gt
 
 from tequio.errors import PayloadError, QuorumError, TequioError
-from tequio.federation.stages import NUMBERS, Summed, Trait
+from tequio.federation.stages import NUMBERS, Room, Summed, Trait
 from tequio.federation.task import task
 from tequio.privacy.aggregation.ckks import BlindSum, decrypted, encrypted, fingerprint, without_secret
 from tequio.privacy.aggregation.fixed_point import Ring
 from tequio.privacy.aggregation.holding import forget_older, held, hold, let_go, riders
 from tequio.privacy.aggregation.key_sharing import HELLO, KEY, hand_key, offer_fault, say_hello, take_key
 from tequio.privacy.aggregation.phases import Phases
+from tequio.privacy.aggregation.portions import Portions, portions
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -65,24 +66,25 @@ class EncryptedSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0) -> Summed:
+              size: int, riders: int = 0, room: Room | None = None) -> Summed:
         """Agree on a key, collect ciphertexts, add them, have the sum decrypted."""
-        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size, riders)
+        return _Sum(self, federation, name, parties, portions(weights, room)).run(size, riders)
 
 
 class _Sum:
     """One sum under way."""
 
     def __init__(self, stage: EncryptedSum, federation: Federation, name: str, parties: NDArray[np.int64],
-                 shares: NDArray[np.float64]) -> None:
+                 portions: Portions) -> None:
         self._stage, self._name, self._asked = stage, name, parties
-        self._shares = dict(zip(parties.tolist(), shares.tolist(), strict=True))
+        self._portions = portions
+        self._shares = dict(zip(parties.tolist(), portions.shares.tolist(), strict=True))
         self._phases = Phases("encrypted sum", stage, federation, name, parties, _FEWEST)
 
-    def run(self, weight: float, size: int, riders: int) -> Summed:
+    def run(self, size: int, riders: int) -> Summed:
         """The weighted mean of those who sent ciphertexts."""
         holders, key = self._agree()
-        replies = self._phases.ask("encrypt", holders, encrypt_update, {"count": len(self._asked), "has": key},
+        replies = self._phases.ask("encrypt", holders, encrypt_update, {"count": self._portions.count, "has": key},
                                    {int(party): {"share": self._shares[int(party)]} for party in holders})
         settings = Counter(bytes(reply.payload.get("settings", b"")) for reply in replies).most_common(1)[0][0]
         blind, faults = BlindSum(settings), {}
@@ -92,13 +94,14 @@ class _Sum:
             except TequioError as cause:
                 faults[reply.party] = cause.message
         replies = self._phases.without(replies, faults)
-        self._phases.require("encrypt", len(replies))
-        ring = Ring.of(32, self._stage.largest, len(self._asked))
+        self._phases.require("encrypt", len(replies), max(_FEWEST, self._portions.fewest))
+        ring = Ring.of(32, self._stage.largest, self._portions.count)
         shares = np.array([self._shares[int(party)] for party in replies.parties])
         whole = self._read(replies.parties, blind.result(), size + riders, key)
         notes = {"encrypted_sum": {"name": self._name, "asked": len(self._asked), "summed": len(replies)}}
-        return Summed(whole[:size] / (ring.scale * shares.sum()), replies.parties, weight * float(shares.sum()), notes,
-                      whole[:size], (ring.bits, ring.largest, len(self._asked)), shares, whole[size:])
+        weight = self._portions.weight * float(shares.sum())
+        return Summed(whole[:size] / (ring.scale * shares.sum()), replies.parties, weight, notes, whole[:size],
+                      (ring.bits, ring.largest, self._portions.count), shares, whole[size:])
 
     def _agree(self) -> tuple[NDArray[np.int64], str]:
         """Parties that hold the same key, and which one: that which most have, or a new one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError, DataError, PermissionDenied
-from tequio.federation.stages import vectors_in
+from tequio.federation.stages import COUNTED, vectors_in
 from tequio.privacy.compression.carrying import as_vector, is_encoded, layout_of, split
 
 if TYPE_CHECKING:
@@ -35,8 +35,16 @@ def hold(party: Party, payload: Payload, mark: str) -> Payload:
     _refuse_others(payload, names, mark)
     parts = {name: split(payload[name]) for name in names}
     party.state[HELD] = {"round": party.round, "vectors": {name: as_one(arrays) for name, (arrays, _) in parts.items()}}
-    return {**payload, **{name: {"by": mark, "layout": layout_of(arrays), "rest": rest}
+    told = {**payload, **{name: {"by": mark, "layout": layout_of(arrays), "rest": rest}
                           for name, (arrays, rest) in parts.items()}}
+    counted = told.pop(COUNTED, {})
+    return with_riders(party, told, dict.fromkeys(names, np.array(list(counted.values())))) if counted else told
+
+
+def with_riders(party: Party, payload: Payload, riders: dict[str, NDArray[np.int64]]) -> Payload:
+    """Small whole numbers ride along with held updates, to be summed as they are; how many is told."""
+    party.state[HELD] = {**party.state[HELD], "riders": riders}
+    return {**payload, **{name: {**payload[name], "riders": len(beside)} for name, beside in riders.items()}}
 
 
 def held(party: Party, name: str) -> NDArray[Any]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from tequio.federation.stages import NUMBERS, Summed, Trait
+from tequio.federation.stages import NUMBERS, Room, Summed, Trait
 from tequio.privacy.aggregation.fixed_point import Ring
 from tequio.privacy.aggregation.graph import needed_of, ring_of_neighbours, safe_degree
 from tequio.privacy.aggregation.holding import forget_older, hold
 from tequio.privacy.aggregation.party_side import SECRETS, help_unmask, offer_keys, send_masked, share_secrets
 from tequio.privacy.aggregation.phases import Phases
+from tequio.privacy.aggregation.portions import Portions, portions
 from tequio.privacy.aggregation.unmasking import Dealt, keys_fault, masked_fault, shares_fault, unmasked
 from tequio.registry import register
 
@@ -71,9 +72,9 @@ class SecureSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0) -> Summed:
+              size: int, riders: int = 0, room: Room | None = None) -> Summed:
         """Keys, shares, masked updates, unmasking."""
-        return _Sum(self, federation, name, parties, weights / weights.sum()).run(float(weights.sum()), size, riders)
+        return _Sum(self, federation, name, parties, portions(weights, room)).run(size, riders)
 
     def degree(self, parties: int) -> int:
         """How many neighbours each of so many parties has."""
@@ -86,13 +87,14 @@ class _Sum:
     """One sum under way."""
 
     def __init__(self, stage: SecureSum, federation: Federation, name: str, parties: NDArray[np.int64],
-                 shares: NDArray[np.float64]) -> None:
+                 portions: Portions) -> None:
         self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
-        self._shares = dict(zip(parties.tolist(), shares.tolist(), strict=True))
+        self._portions = portions
+        self._shares = dict(zip(parties.tolist(), portions.shares.tolist(), strict=True))
         self._phases = Phases("secure sum", stage, federation, name, parties,
                               max(needed_of(len(parties), stage.threshold), _FEWEST))
 
-    def run(self, weight: float, size: int, riders: int) -> Summed:
+    def run(self, size: int, riders: int) -> Summed:
         """The weighted mean of those who sent a masked update."""
         offered = self._phases.ask("keys", self._asked, offer_keys,
                                    fault=lambda reply: keys_fault(reply, self._phases.session))
@@ -100,9 +102,10 @@ class _Sum:
                                     self._federation.rng("secure-sum neighbours"))
         dealt = self._deal(offered, around)
         masked = self._collect(dealt, size + riders)
+        self._phases.require("masked", len(masked), self._portions.fewest)
         sent = {reply.party: reply.payload["masked"] for reply in masked}
         shown = self._unmask(dealt, set(sent))
-        ring = Ring.of(self._stage.bits, self._stage.largest, len(self._asked))
+        ring = Ring.of(self._stage.bits, self._stage.largest, self._portions.count)
         total, culprits = unmasked(sent, dealt, shown, self._stage.threshold)
         for culprit, what in culprits:
             self._federation.record("failure", {"round": self._federation.round, "task": "secure-sum",
@@ -111,8 +114,9 @@ class _Sum:
         notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(sent),
                                 "neighbours": max(map(len, around.values())), "recovered": len(dealt.keys) - len(sent)}}
         whole = ring.signed(total)
-        return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight * float(shares.sum()),
-                      notes, whole[:size], (ring.bits, ring.largest, len(self._asked)), shares, whole[size:])
+        weight = self._portions.weight * float(shares.sum())
+        return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight, notes, whole[:size],
+                      (ring.bits, ring.largest, self._portions.count), shares, whole[size:])
 
     def _deal(self, offered: Replies, around: dict[int, list[int]]) -> Dealt:
         """Let everybody share its secrets with its neighbours; keep those that enough neighbours can help."""
@@ -133,7 +137,8 @@ class _Sum:
             senders = [other for other in dealt.around[party] if other in dealt.keys]
             boxes = [dealt.said[other]["boxes"][dealt.around[other].index(party)] for other in senders]
             each[party] = {"senders": senders, "boxes": boxes, "share": self._shares[party]}
-        return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, {"count": len(self._asked)}, each,
+        room = {"count": self._portions.count}
+        return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, room, each,
                                 fault=lambda reply: masked_fault(reply, self._stage.bits, size))
 
     def _unmask(self, dealt: Dealt, alive: set[int]) -> dict[int, Payload]:

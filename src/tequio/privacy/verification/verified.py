@@ -15,9 +15,9 @@ import numpy as np
 from tequio.errors import ConfigError, PayloadError
 from tequio.federation.stages import Trait, vectors_in
 from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.holding import HELD, as_one
+from tequio.privacy.aggregation.holding import HELD, as_one, with_riders
 from tequio.privacy.aggregation.keys import fresh_key, identity_of, signature, signing_public
-from tequio.privacy.verification.pedersen import LIMBS, blinding_of, new_blinding, projection
+from tequio.privacy.verification.pedersen import blinding_of, new_blinding, projection
 from tequio.privacy.verification.sums import (
     challenge_of,
     commitment_words,
@@ -60,14 +60,12 @@ class Verified:
         salts = {name: fresh_key() for name in vectors}
         blindings = {name: new_blinding() for name in vectors}
         party.state[MINE] = {"round": party.round, "vectors": vectors, "salts": salts, "blindings": blindings}
-        if held:
-            party.state[HELD] = {**party.state[HELD], "riders": {name: blindings[name] for name in held}}
         seed = identity_of(party)
         digests = {name: digest_of_update(salts[name], vector) for name, vector in vectors.items()}
         signed = {name: signature(seed, commitment_words(party.round, name, digest)).hex()
                   for name, digest in digests.items()}
-        riding = {name: {**payload[name], "riders": LIMBS} for name in held}
-        return {**payload, **riding, "verified": {
+        payload = with_riders(party, payload, {name: blindings[name] for name in held}) if held else payload
+        return {**payload, "verified": {
             "identity": signing_public(seed).hex(), "digests": digests, "signatures": signed,
             "seen": int(party.state.get(CHAIN, {}).get("index", -1))}}
 

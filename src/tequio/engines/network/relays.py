@@ -1,0 +1,120 @@
+"""The coordinator's side of an aggregator: its parties appear in the hub as if they had dialled in themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tequio.engines.network.hub import Link
+from tequio.engines.network.wire import (
+    Chunk,
+    Hello,
+    Left,
+    Members,
+    Merged,
+    Relayed,
+    Renew,
+    Result,
+    frame,
+    from_coordinator,
+    from_party,
+)
+from tequio.errors import PayloadError
+from tequio.federation import payload as payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tequio.engines.network.homes import CoordinatorHome
+    from tequio.engines.network.hub import Hub
+    from tequio.engines.network.renewal import RenewingCoordinator
+    from tequio.engines.network.telemetry import Telemetry
+    from tequio.engines.network.transfers import Assembly
+    from tequio.engines.network.wire import FromParty
+
+MERGED = payloads.encode({"merged": True})
+"""The reply of a party whose result is in that of another one of its group."""
+
+
+class Relay:
+    """All that comes through one aggregator's link."""
+
+    def __init__(self, home: CoordinatorHome, hub: Hub, telemetry: Telemetry, link: Link,
+                 renewing: RenewingCoordinator) -> None:
+        self._home, self._hub, self._telemetry, self._link = home, hub, telemetry, link
+        self._renewing = renewing
+        self._parties: dict[str, Link] = {}
+
+    @property
+    def name(self) -> str:
+        """What the aggregator is called."""
+        return self._link.hello.name
+
+    def tell_members(self) -> None:
+        """Say whom it may let in."""
+        self._link.send([frame(Members(self._home.members(self.name)))])
+
+    def take(self, message: FromParty, body: memoryview, assembly: Assembly) -> None:
+        """Something that it said itself, or that it says for one of its parties."""
+        if isinstance(message, Relayed):
+            self._relayed(message, body, assembly)
+        elif isinstance(message, Renew):
+            self._renewing.answer(self._link, message)
+        elif isinstance(message, Merged):
+            self._merged(message, assembly.parts([message.part], body)[0])
+        else:
+            raise PayloadError(f"a message '{type(message).__name__}' has no place in an aggregator's link")
+
+    def close(self) -> None:
+        """Another link of the same aggregator takes its place."""
+        self._link.close()
+
+    def _relayed(self, message: Relayed, body: memoryview, assembly: Assembly) -> None:
+        inner, rest = from_party(bytes(body))
+        if isinstance(inner, Hello):
+            return self._greeted(message.name, inner)
+        link = self._parties.get(message.name)
+        parts = assembly.parts([inner.part] if isinstance(inner, Result) else [], rest)
+        if link is None or isinstance(inner, Chunk | Relayed | Merged):
+            self._telemetry.note("unexpected message", party=message.name, via=self.name, message=type(inner).__name__)
+        elif isinstance(inner, Renew):
+            self._renewing.answer(link, inner)
+            self.tell_members()
+        elif isinstance(inner, Left):
+            self._hub.disconnect(self._parties.pop(message.name))
+        else:
+            self._hub.receive(link, inner, parts)
+        return None
+
+    def _merged(self, message: Merged, content: bytes | memoryview) -> None:
+        """One result for several parties: it is given to the first that is still waited for."""
+        left: bytes | memoryview = content
+        for name, position, digest in message.answers:
+            link = self._parties.get(name)
+            result = Result(message.run, position, digest, message.seconds, (0, 0))
+            if link is not None and self._hub.receive(link, result, [left]):
+                left = MERGED
+
+    def end(self) -> None:
+        """The aggregator is gone, and with it the way to its parties."""
+        for link in self._parties.values():
+            self._hub.lose_way(link)
+        self._parties.clear()
+
+    def _greeted(self, name: str, hello: Hello) -> None:
+        if name != hello.name or hello.aggregator or name not in self._home.members(self.name):
+            raise PayloadError(f"the aggregator '{self.name}' speaks for '{name[:80]}', which does not dial it")
+        link = Link(hello, self._sender(name), lambda: None, relayed=True)
+        self._parties[name] = link
+        self._telemetry.note("connected", party=name, via=self.name, version=hello.version)
+        self._hub.connect(link)
+        self._renewing.remind(link)
+
+    def _sender(self, name: str) -> Callable[[Iterable[bytes]], None]:
+        return lambda frames: self._link.send(wrapped(name, frames))
+
+
+def wrapped(name: str, frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Messages for one party of a group; the pieces of long parts go as they are."""
+    for data in frames:
+        message, _ = from_coordinator(data)
+        yield data if isinstance(message, Chunk) else frame(Relayed(name), data)

@@ -1,0 +1,129 @@
+"""What mechanisms share that clip each party's update and noise the sum: who is charged, and what a hidden sum is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from tequio.components import name_of
+from tequio.errors import ConfigError
+from tequio.federation.exchange import Reply
+from tequio.federation.replies import NOBODY
+from tequio.federation.stages import Room, Trait
+from tequio.privacy.aggregation.fixed_point import Ring
+from tequio.privacy.clipping import clipped
+from tequio.privacy.ledger import Context, Ledger  # noqa: TC001  (fields of dataclasses are looked up)
+from tequio.privacy.noising import plus_noise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tequio.federation.federation import Federation
+    from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
+    from tequio.federation.stages import Aggregated, Summed
+    from tequio.learners.learner import Arrays
+
+Noise = Annotated[float, Ge(0)] | None
+
+
+@dataclass(frozen=True)
+class ClippedUpdates:
+    """Settings of a mechanism that bounds each party's update, and the ledger that it writes to."""
+
+    clip: Annotated[float, Gt(0)] = 1.0
+    noise: Noise = None
+    secret: bool = False
+    expected: Annotated[float, Ge(0)] = 0.0
+    arrays: tuple[str, ...] = ("update",)
+    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
+
+    unit: ClassVar[str] = "party"
+    protects: ClassVar[str] = "updates"
+
+    @property
+    def known_noise(self) -> float:
+        """The noise, once it is known."""
+        if self.noise is None:
+            raise ConfigError(f"the noise of '{name_of(type(self))}' is not known",
+                              remedy="set its noise, or privacy.epsilon")
+        return self.noise
+
+    def room(self) -> Room | None:
+        """What shares of a hidden sum are shares of: the same whoever comes, so that one party changes no other's."""
+        return None if self.ledger is None else Room(self.ledger.context.most)
+
+    def objections(self, context: Context) -> list[str]:
+        """Weights that nothing bounds, and sums that have no room for an update."""
+        found = [f"the stage '{context.hidden}' has room for entries of up to {context.largest:g}, and a clip of "
+                 f"{self.clip:g} allows larger ones, whose party would fail: raise its `largest`"] \
+            if context.hidden and self.clip > context.largest else []
+        return [*found, *(["parties weigh by their rows, without a limit: set algorithm.weights = 'uniform'"]
+                          if context.by_rows else [])]
+
+
+@dataclass(frozen=True)
+class NoisedSum(ClippedUpdates, ABC):
+    """One that the coordinator noises: in the open the sum of what it sees, else a sum that is all it sees."""
+
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "coordinator"
+    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator")
+
+    def send(self, party: Party, payload: Payload) -> Payload:
+        """At the party: clip."""
+        return clipped(payload, self.arrays, self.clip, kept=party.state)[0]
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """At the coordinator: charge the ledger, and owe it the noise. Where nobody came, an answer that is none."""
+        noise = self.known_noise
+        if self.ledger is None:
+            return replies
+        self.ledger.charge(replies, round, noise)
+        if not replies and not self.ledger.template:
+            return replies
+        self.ledger.owed = set(self.arrays)
+        if replies:
+            return replies
+        noughts = {name: np.zeros_like(values) for name, values in self.ledger.template.items()}
+        nobody = {"rows": 1, "steps": 0, "effective_steps": 0.0, **dict.fromkeys(self.arrays, noughts)}
+        return replace(replies, answers=(Reply(NOBODY, nobody),))
+
+    def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+        """At the coordinator: the sum over the expected cohort plus noise instead of the mean."""
+        expected = self.expected or max(len(aggregated.parties), 1)
+        seed = self.ledger.secret() if self.secret and self.ledger is not None else federation.seed
+        one = self.clip + self._rounding(sum(values.size for values in mean.values()), aggregated.summed)
+        noise, spread = self.draw(mean, one / expected, expected, aggregated.name, federation.round, seed)
+        total = plus_noise(mean, noise, spread, aggregated.weight / (self.heaviest * expected))
+        if self.ledger is not None:
+            self.ledger.owed.discard(aggregated.name)
+        return total
+
+    @abstractmethod
+    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
+             seed: int) -> tuple[NDArray[Any], float]:
+        """The noise of a release for which a party counts for `one` at most, and its standard deviation."""
+
+    @property
+    def heaviest(self) -> float:
+        """The weight of a party that counts in full."""
+        return 1.0
+
+    def _rounding(self, size: int, summed: Summed | None) -> float:
+        """How much longer a clipped update may become when a hidden sum rounds it to whole numbers."""
+        if summed is None:
+            return 0.0
+        _, _, parties = summed.ring
+        return float(0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*summed.ring).scale)
+
+    def trust(self, context: Context) -> str:
+        """Who has to be trusted with what."""
+        if not context.hidden:
+            return "The coordinator sees the clipped updates, and is trusted to add the noise."
+        return (f"By '{context.hidden}' the coordinator sees no single update, but their sum before it adds the noise, "
+                "which it is trusted to do.")

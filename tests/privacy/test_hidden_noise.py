@@ -1,0 +1,201 @@
+"""Noise on sums that hide their summands: the same numbers as in the open, whoever drops out, and the same bill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tequio
+from tequio.components import build
+from tequio.errors import ConfigError, DataError, QuorumError, TequioError
+from tequio.experiments.config import complete
+from tequio.experiments.scenario import make_scenario
+from tequio.federation.algorithm import Parts
+from tequio.federation.federation import Rules
+from tequio.federation.rng import stream
+from tequio.federation.stages import Room
+from tequio.privacy.aggregation.secure_sum import SecureSum
+from tequio.privacy.central import CentralDP
+from tequio.privacy.ftrl import TreeNoise
+from tequio.privacy.ledger import Context, Ledger, Terms
+from tequio.privacy.noising import grid_of
+
+from .conftest import Telling, released, tell, tellers
+
+HIDING = ["secure-sum", "encrypted-sum"]
+VALUES = [0.1, -0.2, 0.3, 0.05, 0.25]
+
+
+def wired(stage, parties=5, hidden="secure-sum", **context):
+    """The stage with a ledger, as a run makes it."""
+    about = Context(parties, **{"cohort": float(parties), "hidden": hidden, "largest": 64.0, **context})
+    ledger = Ledger(Terms(), stage, about)
+    ledger.mechanism = replace(stage, expected=about.cohort, ledger=ledger)
+    return ledger.mechanism
+
+
+def in_the_open(stage, values=VALUES, **settings):
+    federation = tellers(values, seed=7)
+    federation.round = 1
+    return released(federation, [stage], **settings)
+
+
+def hidden(stage, hiding="secure-sum", values=VALUES, rules=None, **settings):
+    federation = tellers(values, seed=7)
+    federation.round, federation.rules = 1, rules or Rules()
+    return released(federation, [stage, build("stage", hiding)], **settings)
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("stage", [CentralDP(noise=0.0, clip=0.3), CentralDP(noise=0.0, clip=9.0, most_rows=8),
+                                   TreeNoise(noise=0.0, clip=0.3)], ids=str)
+def test_without_noise_a_hidden_sum_is_that_of_the_clipped_updates(stage, hiding):
+    ready = wired(stage, hidden=hiding)
+    rows = 6 if getattr(stage, "most_rows", 0) else 1
+    expected = in_the_open(wired(stage), rows=rows)
+    assert hidden(ready, hiding, rows=rows) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("stage", [CentralDP(noise=2.0, clip=0.5), TreeNoise(noise=2.0, clip=0.5)], ids=str)
+def test_noise_on_a_hidden_sum_has_the_deviation_that_was_asked_for_and_no_more_than_rounding_adds(stage):
+    size = 100_000
+    found, plain = (way(wired(stage), size=size, values=[0.0] * 5) for way in (hidden, in_the_open))
+    assert found.std() == pytest.approx(2.0 * 0.5 / 5, rel=0.01)
+    # a party's rounded update is longer by half a step of 8 / 2^24 in each of 100,000 places
+    longer = 1 + 0.5 * size**0.5 * 8 / 2**24 / 0.5
+    assert found.std() / plain.std() == pytest.approx(longer, rel=1e-5)
+
+
+def test_a_hidden_sum_less_its_noise_is_the_sum():
+    released_ = hidden(wired(CentralDP(noise=1.0, clip=10.0)))
+    spread = (10.0 + 0.5 * 4**0.5 * 8 / 2**24) / 5
+    noise = spread * stream(7, "central noise update", 1, 1).standard_normal(4, dtype=np.float32)
+    assert released_ - noise == pytest.approx(np.full(4, sum(VALUES) / 5), abs=grid_of(spread))
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+def test_who_drops_out_on_the_way_leaves_the_noise_and_the_divisor(hiding):
+    stage, rules = wired(CentralDP(noise=0.0, clip=9.0), parties=12, hidden=hiding), Rules(dropout=0.06, quorum=0.0)
+    values = np.arange(1, 13) / 100
+    federation = tellers(values, seed=2)
+    federation.round, federation.rules = 1, rules
+    notes = []
+    federation.record = lambda kind, facts: notes.append(facts) if kind == "aggregation" else None
+    found = released(federation, [stage, build("stage", hiding)])
+    summed = notes[0][hiding.replace("-", "_")]["summed"]
+    assert 6 < summed < 12
+    # the sum over whoever was left, over the twelve that were expected: a subset of the values of that size
+    total = round(float(found[0]) * 12 * 100)
+    assert sum(range(1, summed + 1)) <= total <= sum(range(13 - summed, 13))
+    assert float(found[0]) * 1200 == pytest.approx(total, abs=1e-3)
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+def test_the_clip_adapts_to_hidden_lengths_as_to_open_ones(hiding):
+    clips = []
+    for way, name in ((in_the_open, ""), (lambda stage: hidden(stage, hiding), hiding)):
+        stage = wired(CentralDP(noise=0.2, clip=0.3, quantile=0.5, bit_noise=1.0), hidden=name)
+        way(stage)
+        clips.append(stage.ledger.memory["clip"])
+    assert clips[0] == clips[1] != 0.3
+
+
+def test_an_adaptive_clip_never_outgrows_what_the_sum_has_room_for():
+    stage = wired(CentralDP(noise=0.0, clip=0.3, quantile=0.9, clip_rate=5.0), largest=0.4)
+    hidden(stage, values=[9.0] * 5)
+    assert stage.ledger.memory["clip"] == 0.4
+
+
+def test_both_arrays_of_a_hidden_reply_are_noised_and_the_clip_moves_once():
+    stage = wired(replace(CentralDP(noise=0.1, clip=0.3, quantile=0.5), arrays=("update", "control")))
+    federation = tellers(VALUES)
+    federation.round = 1
+    algorithm = Telling(parts=Parts(stages=(stage, SecureSum())))
+    told = algorithm.told(federation, federation.everyone(), names=("update", "control"))
+    assert not np.allclose(told["update"], told["control"])
+    assert stage.ledger.memory["clip"] != 0.3
+    assert not stage.ledger.owed
+
+
+def test_a_share_does_not_depend_on_who_else_came():
+    """One party more must not change how those of the others are rounded."""
+    room = wired(CentralDP(), parties=100, cohort=10.0, sampling="poisson").room()
+    assert room == Room(64)
+    assert room.shares(np.ones(3)).tolist() == [1 / 64] * 3
+    assert wired(CentralDP(most_rows=7), parties=3).room().shares(np.array([7.0, 3.5])).tolist() == [1 / 4, 1 / 8]
+    with pytest.raises(DataError, match="has room for 4"):
+        Room(4).shares(np.ones(5))
+
+
+def test_more_parties_than_a_sum_has_room_for_come_next_to_never():
+    from scipy.stats import binom
+
+    for parties, rate in ((1000, 0.01), (10_000, 0.05), (10**6, 1e-4)):
+        most = Context(parties, parties * rate, "poisson").most
+        assert binom.sf(most, parties, rate) < 1e-12
+        assert most < 8 * (parties * rate + 8)
+    assert Context(20, 20.0).most == 32
+    assert Context(16, 16.0).most == 16
+
+
+def test_a_hidden_round_of_nobody_releases_noise_like_any_other():
+    stage = wired(CentralDP(noise=1.0, clip=3.0), cohort=2.0, sampling="poisson")
+    stage.ledger.template = {"w": np.zeros(10_000, dtype=np.float32)}
+    assert hidden(stage, parties=[], size=10_000).std() == pytest.approx(3.0 / 2, rel=0.03)
+
+
+def test_too_few_for_a_hidden_sum_stop_the_run():
+    with pytest.raises(QuorumError, match="are needed to read it"):
+        hidden(wired(CentralDP(noise=1.0)), values=[0.1, 0.2])
+
+
+def test_an_algorithm_that_forgets_the_noise_is_found_out():
+    stage, federation = wired(CentralDP(noise=1.0)), tellers(VALUES)
+    federation.ask(federation.everyone(), tell, settings={"size": 4}, stages=[stage])
+    with pytest.raises(TequioError, match="used without the noise that it was charged with"):
+        stage.ledger.epsilon()
+
+
+GIVEN = {"data": {"name": "breast_cancer", "partition": {"name": "iid", "parties": 8},
+                  "split": {"validation": 0.0, "test": 0.0}}, "rounds": 3,
+         "algorithm": {"name": "fedavg", "weights": "uniform"}, "local": {"learning_rate": 1e-4},
+         "evaluation": {"at": ["coordinator"]}, "engine": {"workers": 1}}
+
+
+def run(tmp_path, *stages, **changes):
+    return tequio.run(GIVEN | changes | {"stages": list(stages), "output": {"folder": str(tmp_path)}})
+
+
+@pytest.mark.parametrize(("stage", "changes"), [
+    ({"name": "central-dp", "noise": 1.0, "quantile": 0.5, "bit_noise": 1.0}, {}),
+    ({"name": "central-dp", "noise": 1.0, "most_rows": 30}, {"algorithm": {"name": "fedavg"}}),
+    ({"name": "central-dp", "noise": 1.0}, {"algorithm": {"name": "scaffold", "weights": "uniform"}}),
+    ({"name": "central-dp", "noise": 3.0}, {"selector": {"name": "random", "count": 5}}),
+    ({"name": "dp-ftrl", "noise": 2.0}, {"selector": {"name": "in-turn", "count": 4}}),
+], ids=str)
+def test_a_hidden_run_costs_what_an_open_one_does(stage, changes, tmp_path):
+    plain, masked = run(tmp_path, stage, **changes), run(tmp_path, stage, "secure-sum", **changes)
+    assert masked.privacy["epsilon"] == pytest.approx(plain.privacy["epsilon"])
+    for name, values in plain.model.items():
+        np.testing.assert_allclose(masked.model[name], values, atol=2e-3 * max(1.0, float(np.abs(values).max())))
+    assert "sees no single update, but their sum before it adds the noise" in masked.privacy["words"]
+    assert "sees the clipped updates, and is trusted to add the noise" in plain.privacy["words"]
+
+
+def test_epsilon_of_a_hidden_run_is_what_dp_accounting_says(tmp_path):
+    import dp_accounting
+    from dp_accounting import pld
+
+    found = run(tmp_path, {"name": "central-dp", "noise": 1.3}, "secure-sum",
+                selector={"name": "poisson", "fraction": 0.75}).privacy["epsilon"]
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.75, dp_accounting.GaussianDpEvent(1.3)), 3)
+    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+
+
+def test_a_clip_that_the_sum_has_no_room_for_is_refused():
+    stages = [{"name": "central-dp", "noise": 1.0, "clip": 3.0}, {"name": "secure-sum", "largest": 2.0}]
+    with pytest.raises(ConfigError, match="'secure-sum' has room for entries of up to 2, and a clip of 3"):
+        make_scenario(complete(GIVEN | {"stages": stages}))
