@@ -91,14 +91,14 @@ class Federation:
     def log_of(self, number):
         return self._call(BIN / "flwr", "log", number, "here", "--show")
 
-    def kill(self, name, how=signal.SIGKILL):
-        os.killpg(self.processes.pop(name).pid, how)
+    def kill(self, name):
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def close(self):
         for name in [*self.processes][::-1]:
-            process = self.processes[name]
             self.kill(name)
-            process.wait()
 
     def _call(self, *command):
         return subprocess.run(list(map(str, command)), env=self.environment, cwd=self.folder, check=True,
