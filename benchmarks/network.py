@@ -4,6 +4,7 @@
     transfer  a model of 100 MB to 10 parties, against a bare gRPC stream of the same bytes (mark: 0.6 of its rate)
     fedavg    rounds of the `mlp` bench, 100 processes of one party each, against the local engine (mark: 1.5 x)
     idle      memory and CPU of a coordinator with 1,000 idle parties (marks: 1 GB, 5 % of a core)
+    huge      a model of 2 GB to one party and back: seconds and peak memory of both (on request only)
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def nothing(party, payload, settings):
     return {}
 
 
+@task("network bench.negate")
+def negate(party, payload, settings):
+    """Give a new model of the same size back."""
+    return {"model": -payload["model"]}
+
+
 def make_home(folder):
     return CoordinatorHome.create(folder, "bench", "localhost", PORT, PORT + 1)
 
@@ -69,18 +76,18 @@ def enrol(home, folder, name):
 class Fleet:
     """A coordinator in this process, and one process a party that sees its share of a population."""
 
-    def __init__(self, population):
+    def __init__(self, population, policy=Policy(private_randomness=False)):  # noqa: B008
         registry.load_everything()
-        self.population = population
+        self.population, self._policy = population, policy
         self._folder = tempfile.TemporaryDirectory()
         home = make_home(Path(self._folder.name) / "coordinator")
         homes = [enrol(home, Path(self._folder.name) / str(party), str(party)) for party in range(len(population))]
-        self._children = []
+        self.children = []
         for party, place in enumerate(homes):  # forked before gRPC is touched, so that all share what is imported
             child = os.fork()
             if not child:
                 self._serve(party, place)
-            self._children.append(child)
+            self.children.append(child)
         self._service = Network(str(home.folder)).service(Telemetry())
         self._service.start()
         self.engine = NetworkEngine(Network(str(home.folder)), self._service)
@@ -90,14 +97,14 @@ class Fleet:
     def _serve(self, party, place):
         holding = OwnRows(str(party), self.population.partition.view(self.population.dataset, party))
         telemetry = Telemetry()
-        site = Site(place, holding, Policy(private_randomness=False), telemetry)
+        site = Site(place, holding, self._policy, telemetry)
         try:
             PartyLink(place, holding, site, telemetry).serve()
         finally:
             os._exit(1)
 
     def close(self):
-        for child in self._children:
+        for child in self.children:
             os.kill(child, 9)
             os.waitpid(child, 0)
         self.engine.close()
@@ -251,8 +258,36 @@ async def _idle(homes, process, seconds):
     return {"parties": len(calls), "megabytes": memory / 1e6, "share_of_a_core": used / seconds}
 
 
+def huge(gigabytes=2):
+    """Needs about four times the model's size at the party and three times at the coordinator."""
+    population = PROBLEMS["logistic"].__class__("tiny", "logistic", 1, 10, (4,), 1, 5, 1.0).population()
+    fleet = Fleet(population, Policy(private_randomness=False, maximum_reply_megabytes=1e9))
+    fleet.engine.open(population)
+    count = int(gigabytes * 1e9) // 4
+    payload = {"model": np.arange(count, dtype=np.float32)}
+    before = [_megabytes(process) for process in (os.getpid(), fleet.children[0])]
+    started = time.perf_counter()
+    fleet.engine.submit(Order(1, negate.name, (0,), 1, payload))
+    [reply] = fleet.engine.collect().replies
+    spent = time.perf_counter() - started
+    assert np.array_equal(reply.payload["model"][::1000], -payload["model"][::1000])
+    after = [_megabytes(process) for process in (os.getpid(), fleet.children[0])]
+    fleet.close()
+    return {"gigabytes": gigabytes, "seconds": spent, "megabytes_a_second": 2e3 * gigabytes / spent,
+            "peak_megabytes": {"coordinator": after[0] - before[0], "party": after[1] - before[1]}}
+
+
+def _megabytes(process):
+    """The most memory that a process ever held."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1e3
+    return 0.0
+
+
 CASES = {"latency": latency, "transfer": transfer, "fedavg": fedavg, "idle": idle}
+ON_REQUEST = {"huge": huge}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:
-        print(name, json.dumps(CASES[name]()), flush=True)
+        print(name, json.dumps((CASES | ON_REQUEST)[name]()), flush=True)

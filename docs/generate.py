@@ -17,6 +17,7 @@ from reference_pages.config import config_page
 from reference_pages.errors import errors_page
 from reference_pages.markup import page, table
 from reference_pages.metrics import metrics_page
+from reference_pages.races import PLACE, RESULTS, races
 
 import tequio
 from tequio import registry
@@ -67,6 +68,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Hook of mkdocs: where a page asks for the races against peers, they are put in."""
+    return PLACE.sub(lambda _: races(RESULTS.read_text(encoding="utf-8")), markdown)
+
+
 def index_page() -> str:
     """What there is, by kind."""
     rows = [[f"[{kind}]({kind}.md)", meaning, str(len(found)), ", ".join(_link(entry) for entry in found)]
@@ -75,8 +81,8 @@ def index_page() -> str:
                  "runs. `tequio list` and `tequio show NAME` say the same in a terminal.",
                  table(["kind", "is", "how many", "which"], rows),
                  "Besides components: the [config file](config.md), the [command line](cli.md), the "
-                 "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and "
-                 "[errors](errors.md).")
+                 "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and the "
+                 "[error index](errors.md).")
 
 
 def _link(entry: registry.Entry) -> str:

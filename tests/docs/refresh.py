@@ -1,4 +1,6 @@
-"""Runs pages and writes what their commands really print into them: `python -m tests.docs.refresh [PAGE ...]`.
+"""Runs pages and writes what their commands really print into them.
+
+Type `PYTHONPATH=tests python -m docs.refresh [PAGE ...]`: other packages bring a `tests` of their own.
 
 Blocks that match already are left alone, so that `...` lines and numbers that may vary stay as they are.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -33,6 +34,12 @@ def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_python_prints_is_compared(page):
+    pairs = [pair for pair in pairwise(blocks_of(page)) if [block.language for block in pair] == ["python", "text"]]
+    assert [text.place for python, text in pairs if not (text.printed or text.file or python.file or python.skip)] == []
 
 
 def test_the_docs_are_found():

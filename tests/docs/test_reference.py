@@ -77,14 +77,38 @@ def test_every_config_key_is_told_with_its_meaning(reference, table):
         assert is_table or meanings(table.__doc__)[key]
 
 
-def test_every_error_has_an_anchor_and_its_messages(reference):
+ERRORS = [error for error in vars(errors).values()
+          if isinstance(error, type) and issubclass(error, errors.TequioError)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.id)
+def test_every_error_is_in_the_index_with_its_exit_code_and_messages(reference, error):
     page = reference["errors.md"]
-    for error in vars(errors).values():
-        if isinstance(error, type) and issubclass(error, errors.TequioError):
-            assert f"\n## {error.id}\n" in page
-            assert f"| {error.exit_code} |" in page
-    assert "a resumed run keeps its settings, but '…' is changed | start a new run" in page
-    assert "there is no … called '…' | the message names the nearest one that there is" in page
+    assert f"| `{error.__name__}` | [{error.id}](#{error.id}) | {error.exit_code} |" in page
+    _, heading, rest = page.partition(f"\n## {error.id}\n")
+    assert heading
+    section = rest.partition("\n## ")[0]
+    assert f"`{error.__name__}`, exit code {error.exit_code}." in section
+    assert "\n| message | what to do |\n" in section
+
+
+def test_messages_in_the_error_index_name_what_is_filled_in(reference):
+    page = reference["errors.md"]
+    assert "| a resumed run keeps its settings, but '⟨changed⟩' is changed | start a new run" in page
+    assert "| there is no ⟨kind⟩ called '⟨name⟩' | the message names the nearest one that there is |" in page
+    assert "| a plot needs the package 'matplotlib', which is not installed | type: pip install 'tequio" in page
+    assert "| lower local.learning\\_rate, or set local.clip\\_norm |" in page
+
+
+def test_every_error_that_is_raised_with_a_text_is_in_the_index(reference):
+    """Independently of how the index reads the source: the plain words before the first gap are on the page."""
+    names = "|".join(error.__name__ for error in ERRORS if error is not errors.MissingExtra)
+    opening = re.compile(rf"raise (?:{names})\(\s*f?\"([^\"{{}}\\]+)")
+    page = re.sub(r"\\([|*_<\[\]])", r"\1", reference["errors.md"])
+    openings = [found.strip() for path in (ROOT / "src" / "tequio").rglob("*.py")
+                for found in opening.findall(path.read_text(encoding="utf-8"))]
+    assert len(openings) > 500
+    assert [words for words in openings if words not in page] == []
 
 
 def test_commands_and_metrics_are_all_there(reference):

@@ -10,10 +10,11 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["tequio.engines.network", "tequio.federation.payload"]):
+with atheris.instrument_imports(include=["tequio.engines.network", "tequio.federation.payload",
+                                         "tequio.federation.tensors"]):
     import msgspec
 
-    from tequio.engines.network import enrolment, tokens, transfers, wire
+    from tequio.engines.network import certificates, enrolment, tokens, transfers, wire
     from tequio.errors import ConfigError, PayloadError, PermissionDenied
     from tequio.federation import payload
 
@@ -47,6 +48,24 @@ def tensors(data: bytes) -> None:
     payload.decode(payload.MAGIC + len(skeleton).to_bytes(4, "little") + skeleton + body)
 
 
+def arrived(data: bytes) -> None:
+    """As it lies where a link puts it down, and is read without copies."""
+    memory = payload.room(len(data), memoryview(data)[:64])
+    memory[:] = data
+    payload.decode(memory, shared=True)
+
+
+def relayed(data: bytes) -> None:
+    """A message in a message, as aggregators send them."""
+    outer, body = wire.from_party(wire.frame(wire.Relayed("north"), data[:wire.LARGEST_BODY]))
+    assert isinstance(outer, wire.Relayed)
+    wire.from_party(bytes(body))
+
+
+def renewal(data: bytes) -> None:
+    certificates.requested_key(data)
+
+
 def pieces(data: bytes) -> None:
     reader, assembly = atheris.FuzzedDataProvider(data), transfers.Assembly(4096)
     for _ in range(8):
@@ -68,7 +87,8 @@ def request(data: bytes) -> None:
         return
 
 
-READERS = (message, order, headed, content, headed_content, tensors, pieces, token, request)
+READERS = (message, order, headed, content, headed_content, tensors, pieces, token, request, arrived, relayed,
+           renewal)
 
 
 def one_case(data: bytes) -> None:

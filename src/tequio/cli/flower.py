@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tequio.cli.party import Data, Missing, Partition, Prepare, SchemaFile, Share, Target, data_facts, look_at
+from tequio.cli.party import Data, Id, Missing, Partition, Prepare, SchemaFile, Share, Target, data_facts, look_at
 
 app = typer.Typer(help="Run inside a Flower federation: its SuperNodes are the parties.", no_args_is_help=True)
 
@@ -38,6 +38,7 @@ def join(
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
     target: Target = "",
+    id: Id = "",
     schema: SchemaFile = None,
     missing: Missing = "error",
     prepare: Prepare = None,
@@ -47,7 +48,7 @@ def join(
     """Make a party's folder for its SuperNode. Nothing is sent anywhere."""
     from tequio.engines.network.homes import PartyHome
 
-    facts = data_facts(data, target, schema, missing, prepare, partition)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition)
     called, holding = look_at(name or party, facts)
     PartyHome.create(home, called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\n\n"

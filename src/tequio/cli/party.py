@@ -19,8 +19,10 @@ app = typer.Typer(help="Take part in a federation between machines: your rows st
 Home = Annotated[Path, typer.Option(help="The party's folder: its key, its policy, its audit log, its states.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Run = Annotated[str, typer.Argument(help="The run; see: tequio party runs")]
-Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), or catalogue:NAME for a simulated share.")]
+Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), catalogue:NAME for a simulated share, or none to "
+                                        "keep a key only.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
+Id = Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")]
 SchemaFile = Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")]
 Missing = Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")]
 Prepare = Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")]
@@ -37,6 +39,7 @@ def join(
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
     target: Target = "",
+    id: Id = "",
     schema: SchemaFile = None,
     missing: Missing = "error",
     prepare: Prepare = None,
@@ -47,7 +50,7 @@ def join(
     from tequio.engines.network.enrolment import join as enrol
     from tequio.engines.network.tokens import read_token
 
-    facts = data_facts(data, target, schema, missing, prepare, partition)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition)
     called, holding = look_at(name or party, facts)  # what is wrong is said before the token is used up
     pinned = enrol(home, read_token(token), called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\ncoordinator   {pinned}\n\n"
@@ -100,11 +103,14 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
     show_audit(home / "audit.jsonl", as_json)
 
 
-def data_facts(data: str, target: str, schema: Path | None, missing: str, prepare: list[str] | None,
+def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
                partition: Path | None) -> dict[str, Any]:
     """What a party notes about its data when it joins."""
+    from tequio.experiments.holdings import NO_DATA
+
     return _share(data, partition) if data.startswith(_SHARE) else {
-        "path": str(Path(data).resolve()), "target": target or None, "missing": missing, "prepare": prepare or [],
+        "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
+        "missing": missing, "prepare": prepare or [],
         "schema_path": str(schema.resolve()) if schema is not None else None}
 
 

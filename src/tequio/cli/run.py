@@ -44,7 +44,7 @@ def run(
 ) -> None:
     """Run an experiment and keep everything about it in a run folder.
 
-    A config with a [sweep] table runs every combination and skips what is finished.
+    A config with a table 'sweep' runs every combination and skips what is finished.
     """
     _advice.clear()
     overrides = [*(settings or []), *shortcuts(seed=seed, engine=engine, workers=workers, address=address, out=out)]

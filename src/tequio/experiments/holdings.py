@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tequio.components import build
+from tequio.data.dataset import Dataset
 from tequio.data.preprocessing import preparations, prepare
-from tequio.data.schema import schema_to_json
+from tequio.data.schema import Schema, Target, schema_to_json
 from tequio.engines.network.holding import OwnRows
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config import data_hash, load_config
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 
     from tequio.engines.network.holding import Holding
     from tequio.federation.population import Population
+
+
+NO_DATA = "none"
+"""The table of a party that is there to keep a key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +60,8 @@ def open_holding(name: str, data: Mapping[str, Any]) -> Holding:
         population = make_scenario(config).population
         population.index(name)
         return Share(name, data_hash(config), population)
+    if data.get("path") == NO_DATA:
+        return OwnRows(name, Dataset.of(Schema.of_numbers([], Target("none")), np.zeros((0, 0), np.float32)))
     kind = "parquet" if str(data.get("path", "")).endswith(".parquet") else "csv"
     own = {key: value for key, value in data.items() if key != "prepare" and value not in (None, "", [])}
     loaded = build("dataset", kind, own, where="the party's data").load()

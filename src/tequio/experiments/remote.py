@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tequio.errors import ConfigError, DataError
 from tequio.experiments import store
 from tequio.experiments.config import build_named, config_hash
 from tequio.experiments.privacy import privacy_warnings, with_ledger
+from tequio.experiments.real_columns import population_of_columns, refuse_common_preparation
 from tequio.experiments.recording import ignore
 from tequio.experiments.runner import announcement_of, run_config
 from tequio.experiments.scenario import Scenario, make_algorithm, make_scenario, overrides_of
@@ -75,7 +77,7 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, plac
         population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
-    agreed = next(iter(roster.values())).schema
+    agreed = schema_to_json(population.schema) if _by_columns(config) else next(iter(roster.values())).schema
     store.write_whole(place / store.SCHEMA, agreed.encode())
     rules = Rules(**config.rules)
     algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
@@ -101,6 +103,8 @@ def _refuse_simulation(config: Config) -> None:
     if config.data.prepare and config.data.prepare_scope == "local":
         raise ConfigError("data.prepare_scope = 'local' is the parties' own business here",
                           remedy="let each party join with --prepare")
+    if _by_columns(config):
+        refuse_common_preparation(config)
     if config.data.validation or config.aggregator.get("root_rows"):
         raise ConfigError("the coordinator holds no rows that it could keep back",
                           remedy="leave data.validation and aggregator.root_rows out")
@@ -124,18 +128,24 @@ def _roster(config: Config, service: Gateway, place: Path) -> dict[str, Hello]:
     return {name: there[name] for name in names}
 
 
+def _by_columns(config: Config) -> bool:
+    return bool(build("dataset", REAL_PARTIES, config.data.parameters).columns)
+
+
 def _population(config: Config, roster: dict[str, Hello]) -> Population:
+    split = Split(**config.data.split.model_dump())
+    if _by_columns(config):
+        population = population_of_columns(roster, split, config.seed)
+        return replace(population, overrides=overrides_of(config, population))
     schemas = {name: hello.schema for name, hello in roster.items()}
     first, *others = schemas
     for name in others:
         if schemas[name] != schemas[first]:
             raise DataError(f"the tables of party '{first}' and party '{name}' have different schemas",
                             remedy="agree on one schema file (tequio data schema) and join with --schema")
-    split = Split(**config.data.split.model_dump())
     population = elsewhere(schema_from_json(schemas[first]), list(roster), [hello.rows for hello in roster.values()],
                            split, config.seed, {})
-    return elsewhere(population.schema, list(roster), [hello.rows for hello in roster.values()], split, config.seed,
-                     overrides_of(config, population))
+    return replace(population, overrides=overrides_of(config, population))
 
 
 def _test_rows(config: Config, population: Population) -> Dataset | None:

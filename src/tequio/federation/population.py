@@ -120,14 +120,17 @@ def alone(dataset: Dataset, party: int, name: str, split: Split, seed: int,
 
 
 def elsewhere(schema: Schema, names: Sequence[str], sizes: Sequence[int], split: Split, seed: int,
-              overrides: Mapping[int, Mapping[str, Any]]) -> Population:
-    """A population as the coordinator knows it: who there is and how much they hold, and not one row."""
+              overrides: Mapping[int, Mapping[str, Any]], **columns: Any) -> Population:
+    """A population as the coordinator knows it: who there is and how much they hold, and not one row.
+
+    `columns` are what a `Partition` is told of parties with different columns.
+    """
     offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
     rows, kind = int(offsets[-1]), schema.target.kind
     target = np.broadcast_to(np.int64(0), (rows, schema.target.size) if kind == "multilabel" else (rows,))
     source = Source(_Absent((rows, *schema.shape)), None if kind == "none" else target)
-    return Population(Dataset(schema, source, name="parties"), Partition(np.arange(rows), offsets, tuple(names)), split,
-                      seed, overrides)
+    partition = Partition(np.arange(rows), offsets, tuple(names), **columns)
+    return Population(Dataset(schema, source, name="parties"), partition, split, seed, overrides)
 
 
 class _Absent:

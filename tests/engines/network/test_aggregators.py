@@ -35,7 +35,7 @@ partition = {{name = "dirichlet", parties = 5}}
 one_class = "allow"
 [learner]
 name = "mlp"
-hidden = [16]
+hidden = [1200]  # long enough to go in pieces
 [[stages]]
 name = "test gate"
 folder = "{gates}"

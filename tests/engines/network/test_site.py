@@ -14,6 +14,7 @@ from tequio.data.schema import Schema, Target
 from tequio.engines.network.approvals import Approvals
 from tequio.engines.network.audit import AuditLog, entries
 from tequio.engines.network.holding import OwnRows
+from tequio.engines.network.journal import Journal, Record
 from tequio.engines.network.policy import Policy, read_policy, tasks_of
 from tequio.engines.network.site import Site
 from tequio.engines.network.telemetry import Telemetry
@@ -93,6 +94,15 @@ def test_the_same_work_is_done_once_even_by_another_process(site, party_home, tm
     assert calls(again.do(work(3, base=2), parts())) == 3
 
 
+def test_a_journal_gives_large_replies_back_from_the_disk(tmp_path):
+    reply, state = payloads.encode({"model": np.arange(400_000.0)}), {"kept": np.arange(300_000.0)}
+    Journal(tmp_path).add(Record(3, 0, "digest", state, reply, 0.5))
+    found = Journal(tmp_path).find(3, 0, "digest")
+    assert bytes(found.reply) == reply
+    assert found.seconds == 0.5
+    assert np.array_equal(Journal(tmp_path).state(3)["kept"], state["kept"])
+
+
 def test_a_run_that_goes_back_to_a_checkpoint_finds_the_state_of_that_moment(site):
     site.begin("run-1", told(site))
     for position in range(1, 6):
@@ -152,6 +162,19 @@ def test_random_numbers_follow_from_a_secret_of_the_party(party_home, tmp_path):
     assert len({here, there, known}) == 3
     assert luck(tmp_path / "a") == here
     assert luck(tmp_path / "d", private_randomness=False) == known
+
+
+def test_noise_is_not_drawn_twice_for_different_replies(site):
+    """Else a coordinator that asks for the same round with another model could take it off by their difference."""
+    def luck(site, asked, **settings):
+        return payloads.decode(site.do(asked, parts(**settings)).reply)["luck"]
+
+    site.begin("run-1", told(site))
+    site.begin("run-2", told(site))
+    asked = [luck(site, work(1)), luck(site, work(2, base=1)), luck(site, work(1, run="run-2")),
+             luck(site, work(1, digest="other"), model=2)]
+    assert len(set(asked)) == 4
+    assert luck(site, work(1, digest="other"), model=2) == asked[3]
 
 
 @pytest.mark.parametrize(("policy", "facts", "cause"), [

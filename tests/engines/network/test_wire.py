@@ -67,10 +67,12 @@ def test_a_message_with_flipped_bytes_is_read_or_refused(data):
 @settings(max_examples=20, deadline=None)
 def test_parts_arrive_as_they_left(content):
     middle = len(content) // 3
-    part, assembly = Part(content[:middle], memoryview(content)[middle:]), Assembly(4_000_000)
-    for data in part.frames:
-        assembly.take(*wire.from_party(data))
-    assert bytes(assembly.parts([part.place], memoryview(part.inline))[0]) == content
+    for lasting in (False, True):
+        part, assembly = Part(content[:middle], memoryview(content)[middle:], lasting=lasting), Assembly(4_000_000)
+        for data in part.frames:
+            assembly.take(*wire.from_party(data))
+        assert bytes(assembly.parts([part.place], memoryview(part.inline))[0]) == content
+        assert list(part.frames) == list(part.frames)  # for whoever asks again
 
 
 @pytest.mark.parametrize(("chunks", "told"), [

@@ -36,6 +36,13 @@ def test_what_looks_at_single_updates_is_refused(tmp_path: Any) -> None:
         run(tmp_path, algorithm="q-fedavg", topology="hierarchical", stages=[{"name": "group-sum"}])
 
 
+@pytest.mark.parametrize("stages", [[{"name": "central-dp", "noise": 1.0, "clip": 1.0}, {"name": "group-sum"}],
+                                    [{"name": "group-sum"}, {"name": "verified"}]])
+def test_what_counts_on_sums_in_whole_numbers_is_refused(tmp_path: Any, stages: list[dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match="counts on sums in whole numbers"):
+        run(tmp_path, topology="hierarchical", stages=stages)
+
+
 def test_parties_that_drop_out_between_the_exchanges_are_left_out(tmp_path: Any) -> None:
     result = run(tmp_path, topology="hierarchical", stages=[{"name": "group-sum"}],
                  rules={"dropout": 0.3, "quorum": 0.0}, seed=5)

@@ -20,12 +20,14 @@ class Elsewhere:
     Parameters:
         parties: the names of those that take part, in this order (none: all that are connected when the run starts)
         minimum: how many have to be connected before the run starts, where no names are given
+        columns: they hold different columns of the same rows, matched by their ids, and not different rows
         test_path: a CSV file with rows of the coordinator's own to report on; it has to follow the parties' schema
     """
 
     facts: ClassVar[Facts] = Facts(None, None, "as the parties say", "the parties'", "", "real parties")
     parties: list[str] = field(default_factory=list)
     minimum: Annotated[int, Ge(1)] = 2
+    columns: bool = False
     test_path: str | None = None
 
     def load(self) -> Loaded:

@@ -17,6 +17,7 @@ from tequio.engines.network.wire import (
     LOWEST,
     Begin,
     Chunk,
+    Drop,
     End,
     Failed,
     Hello,
@@ -58,8 +59,8 @@ class Aggregator:
         self._members: dict[str, tuple[str, ...]] = {}
         self._gathering = Gathering()
         self._known = False
-        self.send_up: Send = list
-        self.open: Callable[[], None] = list
+        self.send_up: Send = lambda frames: None
+        self.open: Callable[[], None] = lambda: None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Aggregator:
                 if fault:
                     self._up(name, Failed(message.run, message.position, message.digest, clipped(fault)))
                 elif fault is None:
-                    part = Part(parts[0])
+                    part = Part(parts[0], lasting=True)
                     said = Result(message.run, message.position, message.digest, message.seconds, part.place)
                     self._up(name, said, part)
             else:
@@ -120,6 +121,8 @@ class Aggregator:
         """The coordinator said something, mostly to one of the parties."""
         if isinstance(message, Chunk):
             assembly.take(message, body)
+        elif isinstance(message, Drop):
+            assembly.drop(message.transfer)
         elif isinstance(message, Relayed):
             self._down(message.name, *from_coordinator(bytes(body)), assembly)
         elif isinstance(message, Members):
@@ -148,21 +151,26 @@ class Aggregator:
                 return self._hand_on()
             if isinstance(message, End):
                 self._gathering.forget(message.run)
-            parts = assembly.parts(_places(message), body)
+            parts = assembly.parts(_places(message), body, keep=True)
             if isinstance(message, Work):
                 self._gathering.expect(name, message, parts, self._members)
             if link is not None:  # else it is told when it is back
-                link.send(_again(message, [Part(part) for part in parts]))
+                link.send(_again(message, [Part(part, lasting=True) for part in parts]))
         return None
 
     def _hand_on(self) -> None:
         for message, content in self._gathering.ready():
             self._telemetry.log("merged", run=message.run, parties=len(message.answers), bytes=content.place[1])
-            self.send_up([*content.frames, frame(message, content.inline)])
+            self.send_up(_with(content, frame(message, content.inline)))
 
     def _up(self, name: str, message: Message, part: Part | None = None) -> None:
         inner = frame(message, part.inline) if part is not None else frame(message)
-        self.send_up([*(part.frames if part is not None else ()), frame(Relayed(name), inner)])
+        self.send_up(_with(part, frame(Relayed(name), inner)))
+
+
+def _with(part: Part | None, last: bytes) -> Iterator[bytes]:
+    yield from part.frames if part is not None else ()
+    yield last
 
 
 def _places(message: Any) -> list[Any]:

@@ -23,7 +23,7 @@ def answer(site: Site, work: Work, parts: list[bytes | memoryview]) -> Iterable[
         record = site.do(work, parts)
     except Exception as cause:
         return [frame(Failed(work.run, work.position, work.digest, *site.explain(work, cause)))]
-    reply = Part(record.reply)
+    reply = Part(record.reply, lasting=True)
     return _frames(reply, Result(work.run, work.position, work.digest, record.seconds, reply.place))
 
 

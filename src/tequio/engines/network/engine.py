@@ -222,11 +222,13 @@ class NetworkEngine:
         return self._desk, self._service.hub
 
     def _told(self, population: Population, party: int) -> Part:
-        split = population.split
+        split, columns = population.split, population.partition.columns
+        held = {} if columns is None else {"columns": [population.schema.features[column].name
+                                                       for column in columns[party].tolist()]}
         return Part(payloads.encode({
             **self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
             "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
-            "overrides": dict(population.overrides.get(party, {}))}))
+            "overrides": dict(population.overrides.get(party, {})), **held}))
 
     def _check_shares(self, shares: list[str], names: list[str]) -> None:
         expected = self._announcement.facts.get("share", "")

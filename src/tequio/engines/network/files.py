@@ -14,13 +14,16 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._=+ -]{0,198}[A-Za-z0-9._=+-])?")
 _LONGEST_PARTY_NAME = 63
 
 
-def write_private(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Replace a file at once: a reader finds the old content or the new. Without `sync` a power cut may undo it."""
+def write_private(path: Path, *content: bytes | memoryview, sync: bool = True) -> None:
+    """Replace a file at once: a reader finds the old content or the new. Without `sync` a power cut may undo it.
+
+    Content in several pieces is put one behind the other.
+    """
     descriptor, temporary = -1, ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             if sync:
                 os.fsync(descriptor)

@@ -93,7 +93,8 @@ class Gathering:
 def _merged(key: Key, group: _Group) -> tuple[Merged, Part]:
     """In the order in which the coordinator named the parties, so that sums do not depend on who was fastest."""
     names = [name for name in key[3] if name in group.expected]
-    content = Part(*payloads.encode_pieces(group.merge([group.results[name][1] for name in names])))
+    merged = group.merge([group.results[name][1] for name in names])
+    content = Part(*payloads.encode_pieces(merged), lasting=True)
     answers = tuple((name, group.works[name].position, group.works[name].digest) for name in names)
     return Merged(key[0], answers, max(group.results[name][0] for name in names), content.place), content
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tequio.data.preprocessing import preparations
-from tequio.data.schema import schema_from_json, schema_to_json
+from tequio.data.schema import Target, schema_from_json, schema_to_json
 from tequio.data.splits import Split
 from tequio.errors import DataError
 from tequio.federation.population import alone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tequio.data.dataset import Dataset
+    from tequio.data.schema import Schema
     from tequio.federation.population import Population
 
 
@@ -67,7 +68,7 @@ class OwnRows:
     def population(self, facts: Mapping[str, Any]) -> Population:
         """The party's rows after the run's preparation, if there is one."""
         wanted = schema_from_json(facts["schema"])
-        if wanted != self.dataset.schema:
+        if not (self._is_part_of(wanted, facts["columns"]) if "columns" in facts else wanted == self.dataset.schema):
             raise DataError("the run is about other columns, categories or classes than this party's table has",
                             remedy="agree on one schema file and join with --schema")
         dataset, preparation = self.dataset, facts.get("preparation", {})
@@ -75,3 +76,9 @@ class OwnRows:
                                     strict=False):
             dataset = step.apply(dataset, statistics)
         return alone(dataset, facts["index"], self.name, Split(**facts["split"]), facts["seed"], facts["overrides"])
+
+    def _is_part_of(self, whole: Schema, columns: Sequence[str]) -> bool:
+        """Whether a run over columns of several parties takes this party's for what they are."""
+        own, known = self.dataset.schema, {feature.name: feature for feature in whole.features}
+        return (tuple(known.get(name) for name in columns) == own.features
+                and own.target in (whole.target, Target("none")))

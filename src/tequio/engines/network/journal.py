@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tequio.engines.network.files import private_folder, write_private
 from tequio.errors import PayloadError, RunError
 from tequio.federation import payload as payloads
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
 
 _PREFIX = "task-"
+_BEGINNING = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Record:
     base: int
     digest: str
     state: Payload
-    reply: bytes
+    reply: bytes | memoryview
     seconds: float
 
 
@@ -60,9 +63,10 @@ class Journal:
 
     def add(self, record: Record) -> None:
         """Keep a record, and forget those that it makes void: they came after a state that the run went back from."""
-        content = payloads.encode({**vars(record), "state": record.state})
+        reply = np.frombuffer(record.reply, np.uint8)  # an array is written without being copied
+        content = payloads.encode_pieces({**vars(record), "reply": reply})
         # A reply can be made again; a state that others build on cannot.
-        write_private(private_folder(self._folder) / f"{_PREFIX}{record.position:012d}", content,
+        write_private(private_folder(self._folder) / f"{_PREFIX}{record.position:012d}", *content,
                       sync=bool(record.state))
         self._last = record
         self._positions.add(record.position)
@@ -91,11 +95,21 @@ class Journal:
         if position not in self._positions:
             return None
         try:
-            content: dict[str, Any] = payloads.decode(self._path(position).read_bytes())
+            content: dict[str, Any] = payloads.decode(_bytes_of(self._path(position)), shared=True)
         except FileNotFoundError:
             return None
         except PayloadError as cause:
             raise RunError(f"'{self._path(position)}' is damaged: {cause.message}",
                            remedy="restore the party's folder from a backup, or start the run anew") from cause
-        self._last = Record(**content)
+        self._last = Record(**{**content, "reply": np.asarray(content["reply"], np.uint8).data})
         return self._last
+
+
+def _bytes_of(path: Path) -> memoryview:
+    """A file's bytes in memory of our own, in which large arrays may stay."""
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+        memory = payloads.room(path.stat().st_size, memoryview(beginning))
+        memory[:len(beginning)] = beginning
+        file.readinto(memory[len(beginning):])
+    return memory

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from tequio.engines.network.hub import Link
 from tequio.engines.network.wire import (
     Chunk,
+    Drop,
     Hello,
     Left,
     Members,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tequio.engines.network.transfers import Assembly
     from tequio.engines.network.wire import FromParty
 
+_KEPT, _KEPT_BYTES = 4, 1 << 31
 MERGED = payloads.encode({"merged": True})
 """The reply of a party whose result is in that of another one of its group."""
 
@@ -42,6 +45,7 @@ class Relay:
                  renewing: RenewingCoordinator) -> None:
         self._home, self._hub, self._telemetry, self._link = home, hub, telemetry, link
         self._renewing = renewing
+        self._carrier = Carrier()
         self._parties: dict[str, Link] = {}
 
     @property
@@ -101,8 +105,12 @@ class Relay:
         self._parties.clear()
 
     def _greeted(self, name: str, hello: Hello) -> None:
-        if name != hello.name or hello.aggregator or name not in self._home.members(self.name):
-            raise PayloadError(f"the aggregator '{self.name}' speaks for '{name[:80]}', which does not dial it")
+        if name != hello.name or hello.aggregator:
+            raise PayloadError(f"the aggregator '{self.name}' says that '{name[:80]}' is '{hello.name[:80]}'")
+        if name not in self._home.members(self.name):  # it may have been sent away a moment ago
+            self._telemetry.note("link refused", party=name, via=self.name, cause="it does not dial this aggregator")
+            self._telemetry.count("refusals", kind="link")
+            return
         link = Link(hello, self._sender(name), lambda: None, relayed=True)
         self._parties[name] = link
         self._telemetry.note("connected", party=name, via=self.name, version=hello.version)
@@ -110,11 +118,38 @@ class Relay:
         self._renewing.remind(link)
 
     def _sender(self, name: str) -> Callable[[Iterable[bytes]], None]:
-        return lambda frames: self._link.send(wrapped(name, frames))
+        return lambda frames: self._link.send(self._carrier.wrapped(name, frames))
 
 
-def wrapped(name: str, frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Messages for one party of a group; the pieces of long parts go as they are."""
-    for data in frames:
-        message, _ = from_coordinator(data)
-        yield data if isinstance(message, Chunk) else frame(Relayed(name), data)
+class Carrier:
+    """Wraps messages for an aggregator; a long part that many of its parties receive is sent there once."""
+
+    def __init__(self) -> None:
+        self._there: OrderedDict[int, int] = OrderedDict()
+
+    def wrapped(self, name: str, frames: Iterable[bytes]) -> Iterator[bytes]:
+        """Messages for one party of the group; the pieces of long parts go as they are, or not at all."""
+        sending, needed = set[int](), set[int]()
+        for data in frames:
+            message, _ = from_coordinator(data)
+            if not isinstance(message, Chunk):
+                yield frame(Relayed(name), data)
+                continue
+            transfer = message.transfer
+            if transfer in self._there and transfer not in sending:
+                self._there.move_to_end(transfer)
+            elif transfer not in sending:
+                yield from self._make_room(message.total, needed)
+                self._there[transfer] = message.total
+                sending.add(transfer)
+            needed.add(transfer)
+            if transfer in sending:
+                yield data
+
+    def _make_room(self, size: int, needed: set[int]) -> Iterator[bytes]:
+        """Let the aggregator drop what was not needed for the longest time."""
+        for transfer in [transfer for transfer in self._there if transfer not in needed]:
+            if len(self._there) < _KEPT and sum(self._there.values()) + size <= _KEPT_BYTES:
+                return
+            del self._there[transfer]
+            yield frame(Drop(transfer))

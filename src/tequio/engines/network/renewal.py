@@ -90,18 +90,28 @@ class RenewingCoordinator:
             link.send([frame(Expiring(max(days, 0.0)))])
 
     def answer(self, link: Link, message: Renew) -> None:
-        """A new certificate for whoever asks over a link of its own when the old one ends soon."""
-        name = link.hello.name
+        """Give whoever asks over a link of its own a new certificate; a refusal leaves the link as it is."""
+        try:
+            certificate = self._granted(link.hello.name, message)
+        except PermissionDenied as cause:
+            self._telemetry.note("renewal refused", party=link.hello.name, cause=cause.message)
+            self._telemetry.count("refusals", kind="renewal")
+            return
+        link.send([frame(Renewed(certificate))])
+
+    def _granted(self, name: str, message: Renew) -> bytes:
+        """The new certificate, when the old one ends soon; the same one again where an answer was lost."""
         known = self._home.party(name)
         if known is None or known.get("revoked"):
             raise PermissionDenied(f"no party '{name}' is enrolled that could renew its certificate")
         key = key_fingerprint(requested_key(message.request))
-        if key != known["key"]:
-            if days_left(str(known["certificate"]).encode()) >= RENEW_WITHIN_DAYS:
-                raise PermissionDenied(f"the certificate of party '{name}' does not end soon")
-            hosts = [known["aggregator"].rpartition(":")[0]] if "aggregator" in known else []
-            certificate = sign_request(self._home.identity("authority"), message.request, name, hosts=hosts)
-            self._home.renewed(name, certificate, key)
-            self._telemetry.note("certificate renewed", party=name, fingerprint=fingerprint(certificate),
-                                 days=round(days_left(certificate), 1))
-        link.send([frame(Renewed(str(self._home.parties()[name]["certificate"]).encode()))])
+        if key == known["key"]:
+            return str(known["certificate"]).encode()
+        if days_left(str(known["certificate"]).encode()) >= RENEW_WITHIN_DAYS:
+            raise PermissionDenied(f"the certificate of party '{name}' does not end soon")
+        hosts = [known["aggregator"].rpartition(":")[0]] if "aggregator" in known else []
+        certificate = sign_request(self._home.identity("authority"), message.request, name, hosts=hosts)
+        self._home.renewed(name, certificate, key)
+        self._telemetry.note("certificate renewed", party=name, fingerprint=fingerprint(certificate),
+                             days=round(days_left(certificate), 1))
+        return certificate

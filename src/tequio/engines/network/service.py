@@ -176,7 +176,7 @@ class Service:
         relay = self._welcome(link)
         try:
             await self._read(requests, link, relay)
-        except (PayloadError, EngineError, PermissionDenied) as cause:
+        except (PayloadError, EngineError) as cause:
             self._telemetry.note("link cut", party=hello.name, cause=str(cause))
             self._telemetry.count("refusals", kind="message")
             await context.write(frame(Goodbye(clipped(str(cause)))))

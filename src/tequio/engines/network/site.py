@@ -110,7 +110,7 @@ class Site:
         order = Order(work.position, work.task, (index,), work.round, payload, about["settings"],
                       tuple(about["stages"]))
         states = {index: engagement.journal.state(work.base)}
-        outcome = execute(order, engagement.population, states)
+        outcome = execute(order, engagement.population, states, self._seed_of(work, parts))
         for failure in outcome.failures:
             self._telemetry.log("task failed", run=work.run, task=work.task, cause=failure.cause, trace=failure.trace)
             raise EngineError(failure.cause, remedy=failure.remedy)
@@ -140,7 +140,7 @@ class Site:
         if self.policy.private_randomness and not self._holding.share:
             # The split has to stay what it was, so it is made before the seed changes.
             population.view(facts["index"])
-            population = replace(population, seed=self._private_seed(int(facts["seed"])))
+            population = replace(population, seed=self._private_seed(str(facts["seed"])))
         return population
 
     def _is_news(self, run: str, announcement: bytes | memoryview) -> bool:
@@ -152,10 +152,17 @@ class Site:
         write_private(path, digest, sync=False)
         return True
 
-    def _private_seed(self, seed: int) -> int:
+    def _seed_of(self, work: Work, parts: list[bytes | memoryview]) -> int | None:
+        """A seed for this very work: noise on two different replies must differ, whatever is asked again."""
+        if not self.policy.private_randomness or self._holding.share:
+            return None
+        content = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+        return self._private_seed(f"{work.run}|{work.position}|{work.base}|{work.round}|{work.task}|{content}")
+
+    def _private_seed(self, about: str) -> int:
         path = self._home.folder / "randomness"
         if not path.exists():
             import secrets
 
             create_private(path, secrets.token_bytes(32))
-        return int.from_bytes(hmac.digest(path.read_bytes(), str(seed).encode(), sha256)[:8], "little")
+        return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")

@@ -21,26 +21,34 @@ _numbers = itertools.count(1)
 
 
 class Part:
-    """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver."""
+    """Bytes on their way. Those too long for one message leave in frames that are the same for every receiver.
 
-    def __init__(self, *pieces: bytes | memoryview) -> None:
+    Frames are cut at once, which copies the bytes once, however many receive them; `lasting` bytes, which nobody
+    changes and one receives, are cut as they leave.
+    """
+
+    def __init__(self, *pieces: bytes | memoryview, lasting: bool = False) -> None:
         self._size = sum(map(len, pieces))
         self._transfer = next(_numbers) if self._size > LARGEST_BODY // 4 else 0
         self.inline = b"" if self._transfer else b"".join(pieces)
-        self.frames = self._cut(pieces) if self._transfer else []
+        self._pieces = pieces if self._transfer and lasting else ()
+        self._frames = list(self._cut(pieces)) if self._transfer and not lasting else []
 
     @property
     def place(self) -> Place:
         """How a message refers to it."""
         return self._transfer, self._size
 
-    def _cut(self, pieces: Iterable[bytes | memoryview]) -> list[bytes]:
-        """The frames that go before the message; cut once, however many receive them, and the only copy made."""
-        frames, offset = [], 0
+    @property
+    def frames(self) -> Iterable[bytes]:
+        """The frames that go before the message."""
+        return self._cut(self._pieces) if self._pieces else self._frames
+
+    def _cut(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+        offset = 0
         for body in _bodies(pieces):
-            frames.append(frame(Chunk(self._transfer, self._size, offset), *body))
+            yield frame(Chunk(self._transfer, self._size, offset), *body)
             offset += sum(map(len, body))
-        return frames
 
 
 def _bodies(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
@@ -85,13 +93,20 @@ class Assembly:
         begun.content[chunk.offset:chunk.offset + len(body)] = body
         begun.filled += len(body)
 
-    def parts(self, places: Sequence[Place], body: memoryview) -> list[Bytes]:
-        """The parts that a message refers to, from its own body and from what came before it."""
+    def drop(self, transfer: int) -> None:
+        """Forget a part that was kept."""
+        self._open.pop(transfer, None)
+
+    def parts(self, places: Sequence[Place], body: memoryview, *, keep: bool = False) -> list[Bytes]:
+        """The parts that a message refers to, from its own body and from what came before it.
+
+        They are forgotten then, or else kept for other messages until they are dropped.
+        """
         found: list[Bytes] = []
         start = 0
         for transfer, length in places:
             if transfer:
-                arrived = self._open.pop(transfer, None)
+                arrived = self._open.get(transfer) if keep else self._open.pop(transfer, None)
                 if arrived is None or len(arrived.content) != length or arrived.filled != length:
                     raise PayloadError("a message refers to a part that did not arrive whole")
                 found.append(arrived.content)

@@ -178,6 +178,12 @@ class Withdraw(Message, frozen=True, tag="withdraw"):
     position: Count
 
 
+class Drop(Message, frozen=True, tag="drop"):
+    """The coordinator to an aggregator: a part that came in pieces is not referred to again."""
+
+    transfer: Count
+
+
 class Expiring(Message, frozen=True, tag="expiring"):
     """The coordinator: the certificate that this party shows ends in so many days."""
 
@@ -197,7 +203,8 @@ class Renewed(Message, frozen=True, tag="renewed"):
 
 
 FromParty = Hello | Ready | Waiting | Declined | Result | Failed | Chunk | Relayed | Left | Merged | Renew
-FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk | Relayed | Members | Withdraw | Expiring | Renewed
+FromCoordinator = Welcome | Goodbye | Begin | Work | End | Chunk | Relayed | Members | Withdraw | Drop | Expiring \
+    | Renewed
 
 _decoders = {"party": msgspec.msgpack.Decoder(FromParty), "coordinator": msgspec.msgpack.Decoder(FromCoordinator)}
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
+    from tequio.federation.stages import Room
 
 _PHASE = "hand-over"
 
@@ -58,7 +59,7 @@ class GroupSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0) -> Summed:
+              size: int, riders: int = 0, room: Room | None = None) -> Summed:
         """Ask for the updates; what comes is one mean a group, or single updates where nobody stands on the way."""
         phases = Phases("group sum", self, federation, name, parties, 1)
         weight_of = dict(zip(parties.tolist(), weights.tolist(), strict=True))
