@@ -31,7 +31,7 @@ network-test: $(READY)
 # flwr caps packages that we pin higher, so it has an environment of its own. That lies on top of the other one: what is
 # the same in both is not installed twice.
 flower-test: $(FLOWER_READY)
-	$(FLOWER)/bin/python -m pytest -m flower
+	$(FLOWER)/bin/python -m pytest -m flower tests/engines/flower
 
 $(FLOWER_READY): $(READY) constraints-flower.txt
 	rm -rf $(FLOWER)

@@ -10,7 +10,7 @@ from tequio.errors import ConfigError
 from tequio.experiments import store
 from tequio.experiments.config import complete, config_hash, read_given, resolved_toml, with_key
 from tequio.experiments.deploying import going_on
-from tequio.experiments.flower_coordinator import EXPERIMENT, RUN_KEY
+from tequio.experiments.flower_coordinator import EXPERIMENT, RUN_KEY, check_run_name
 from tequio.experiments.toml import write_toml
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def write_app(file: Path, folder: Path, overrides: list[str], run: str = "") -> 
                               remedy=f"leave [{table}] out, and write one app for each run")
     config = complete(going_on(given), source=file.name)
     name = run or _name(config)
+    check_run_name(name)
     with store.explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     store.write_whole(folder / EXPERIMENT, resolved_toml(config).encode())

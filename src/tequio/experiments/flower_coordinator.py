@@ -64,10 +64,16 @@ def lead(config: Config, post: Post, run: str) -> Result:
         service.stop()
 
 
+def check_run_name(run: str) -> None:
+    """A run's name becomes that of a folder, at the coordinator and at the parties."""
+    if not is_plain_name(run):
+        raise ConfigError(f"a run cannot be called {run[:80]!r}",
+                          remedy="use letters, digits, dots, dashes and underscores, starting with a letter or digit")
+
+
 def _place(config: Config, run: str) -> Path:
     """The run folder: what was begun under this name is gone on with."""
-    if not is_plain_name(run):
-        raise ConfigError(f"a run cannot be called {run[:80]!r}", remedy="leave it to: tequio flower app")
+    check_run_name(run)
     place = Path(config.output.folder).resolve() / run
     with store.explained(place):
         place.mkdir(parents=True, exist_ok=True)
