@@ -9,7 +9,8 @@ from tequio import registry
 from tequio.data.preprocessing import PREPARATIONS
 from tequio.views.components import about, describe, parameters
 
-_PLURALS = {"training": "Ways to train", "topology": "Topologies"}
+_PLURALS = {"training": "Ways to train", "topology": "Topologies", "devices": "Devices", "availability": "Availability",
+            "encryption": "Encryption"}
 
 
 def kind_page(kind: str) -> str:

@@ -25,12 +25,12 @@ def errors_page() -> str:
     """Every error: id, exit code, and what its messages say to do, by the part of tequio that raises it."""
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.TequioError)]
     raised = raised_errors({one.__name__ for one in classes})
-    overview = [[anchor(one.id), f"`{one.__name__}`", str(one.exit_code), text(first_line(one)),
+    overview = [[f"`{one.__name__}`", anchor(one.id), str(one.exit_code), text(first_line(one)),
                  str(sum(row.error == one.__name__ for row in raised))] for one in classes]
-    overview += [["", "wrong command line", "2", "A command, argument or option is wrong.", ""],
-                 ["", "any other exception", str(cli_errors.UNEXPECTED), "A mistake in tequio or in a plugin.", ""],
-                 ["", "Ctrl-C", str(cli_errors.INTERRUPTED), "Stopped; the message says how to go on.", ""]]
-    return page("Error index", _INTRODUCTION, table(["id", "error", "exit code", "means", "messages"], overview),
+    overview += [["wrong command line", "", "2", "A command, argument or option is wrong.", ""],
+                 ["any other exception", "", str(cli_errors.UNEXPECTED), "A mistake in tequio or in a plugin.", ""],
+                 ["Ctrl-C", "", str(cli_errors.INTERRUPTED), "Stopped; the message says how to go on.", ""]]
+    return page("Error index", _INTRODUCTION, table(["error", "id", "exit code", "means", "messages"], overview),
                 *(_section(one, [row for row in raised if row.error == one.__name__]) for one in classes))
 
 

@@ -84,7 +84,7 @@ ERRORS = [error for error in vars(errors).values()
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.id)
 def test_every_error_is_in_the_index_with_its_exit_code_and_messages(reference, error):
     page = reference["errors.md"]
-    assert f"| [{error.id}](#{error.id}) | `{error.__name__}` | {error.exit_code} |" in page
+    assert f"| `{error.__name__}` | [{error.id}](#{error.id}) | {error.exit_code} |" in page
     _, heading, rest = page.partition(f"\n## {error.id}\n")
     assert heading
     section = rest.partition("\n## ")[0]

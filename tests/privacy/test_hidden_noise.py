@@ -16,11 +16,11 @@ from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
 from tequio.federation.stages import Room
+from tequio.learners.noise_grid import grid_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.central import CentralDP
 from tequio.privacy.ftrl import TreeNoise
 from tequio.privacy.ledger import Context, Ledger, Terms
-from tequio.privacy.noising import grid_of
 
 from .conftest import Telling, released, tell, tellers
 

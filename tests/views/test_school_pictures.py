@@ -18,7 +18,7 @@ def of_seed(**accuracies: float) -> Any:
     table = Table()
     for name, accuracy in accuracies.items():
         table.add({"party": name, "category": "low" if name == "north" else "high", "rows": 10,
-                   "accuracy": accuracy, "auc": None if name == "north" else 0.5})
+                   "accuracy": accuracy, "auc": float("nan") if name == "north" else 0.5})
     return SimpleNamespace(parties=table)
 
 

@@ -117,7 +117,7 @@ class Run:
         pace = Pace(self._config.output.checkpoint_every)
         while not self._situation.progress.reason:
             state = self._round(state)
-            if pace.due(self._federation.round) or self._situation.progress.reason:
+            if pace.due(self._federation.round) or self._situation.progress.reason or self._is_secret:
                 pace.took(self._save(state))
             else:
                 self._recorder.flush()
@@ -143,6 +143,7 @@ class Run:
             self._federation.clock.restore(self._situation.clock)
         if self._scenario.ledger is not None:
             self._scenario.ledger.restore(self._situation.privacy)
+            self._scenario.ledger.resumed()
         self._let_ledger_know(checkpoint.state)
         self._federation.round = checkpoint.round
         self._engine.restore(checkpoint.parties)
@@ -190,6 +191,12 @@ class Run:
         self._let_others_end(state)
         if self._situation.progress.reason and self._federation.round % self._config.evaluation.every:
             row |= self._measure(state)
+
+    @property
+    def _is_secret(self) -> bool:
+        """Whether a round cannot be played again as it was, so that each is saved before the next one shows it."""
+        ledger = self._scenario.ledger
+        return ledger is not None and bool(getattr(ledger.mechanism, "secret", False))
 
     def _let_ledger_know(self, state: State) -> None:
         """What the model looks like, so that a private round that nobody answers can release noise like any other."""

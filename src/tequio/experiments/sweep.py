@@ -67,11 +67,16 @@ def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None =
     With several workers each process does whole cells, and what happens inside a cell is not heard here.
     """
     cells = sweep_cells(given, source=source)
-    folder = Path(cells[0].config.output.folder) / f"{safe_name(cells[0].config.name)}-sweep"
+    folder = sweep_folder(cells[0].config.output.folder, cells[0].config.name)
     results = finish_cells(cells, folder, dataset=dataset, listen=listen)
     table = summary_table(cells, results)
     write_whole(folder / TABLE, table.to_csv().encode())
     return SweepResult(folder, table, results)
+
+
+def sweep_folder(parent: str, name: str) -> Path:
+    """Where the runs of a sweep lie."""
+    return Path(parent) / f"{safe_name(name)}-sweep"
 
 
 def finish_cells(cells: Sequence[SweepCell], folder: Path, *, dataset: Dataset | None = None,
@@ -100,7 +105,7 @@ def finish_cells(cells: Sequence[SweepCell], folder: Path, *, dataset: Dataset |
 
 def sweep_cells(given: Given, *, source: str = "config") -> list[SweepCell]:
     """Every combination of the listed values, seeds fastest; all configs are checked before the first run."""
-    axes = _axes(given.get("sweep") or {}, source)
+    axes = axes_of(given.get("sweep") or {}, source)
     seeds = axes.pop(SEEDS, [given.get("seed", 0)])
     if given.get("baselines"):
         raise ConfigError(f"{source}: a sweep has no baselines", remedy="run the baselines with a config of their own")
@@ -144,12 +149,12 @@ def cell_of(base: Given, settings: dict[str, Any], seed: int, source: str) -> Sw
     return SweepCell(settings, complete(changed, source=f"{source} with {settings}" if settings else source))
 
 
-def _axes(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, list[Any]]:
+def axes_of(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, list[Any]]:
     """Dotted keys and their values; `[sweep.local]` with `epochs = [1, 5]` is the same as `"local.epochs" = [1, 5]`."""
     axes: dict[str, list[Any]] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            axes |= _axes(value, source, f"{prefix}{key}.")
+            axes |= axes_of(value, source, f"{prefix}{key}.")
         elif isinstance(value, list) and value:
             axes[f"{prefix}{key}"] = value
         else:

@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     States = dict[int, Payload]
 
 
-def execute(order: Order, population: Population, states: States) -> Outcome:
-    """Run an order's task at its parties. `states` gains the new state of every party that succeeded."""
+def execute(order: Order, population: Population, states: States, seed: int | None = None) -> Outcome:
+    """Run an order's task at its parties. `states` gains the new state of every party that succeeded.
+
+    Random streams of the round come from the population's seed, or from another one that the party wants for this task.
+    """
     task = find_task(order.task)
     settings = from_plain(order.settings)
     stages = [from_plain(stage) for stage in order.stages]
-    streams = Streams(population.seed, order.round, order.parties)
+    streams = Streams(population.seed if seed is None else seed, order.round, order.parties)
     parties = [Party(index, order.round, dict(states.get(index, ())), population, streams) for index in order.parties]
     inputs = _inputs(order)
     for stage in stages:

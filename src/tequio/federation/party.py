@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import PermissionDenied
-from tequio.federation.rng import Streams
+from tequio.federation.rng import Streams, stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +60,10 @@ class Party:
         """This party's random stream for a purpose in this round."""
         self._home()
         return self._streams.of(purpose, self.index)
+
+    def lasting_rng(self, purpose: str) -> np.random.Generator:
+        """This party's random stream for a purpose in all rounds: what is drawn from it is drawn once and for all."""
+        return stream(self._home().seed, purpose, party=self.index)
 
     def pretend(self, data: PartyData) -> None:
         """Use other rows than its own while this task runs, as a hostile party may."""

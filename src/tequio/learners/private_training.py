@@ -18,6 +18,7 @@ from tequio.errors import ConfigError, MissingExtra
 from tequio.learners.batches import batch_rows, steps_of_epochs
 from tequio.learners.learner import LocalTraining
 from tequio.learners.losses import row_losses, target_array
+from tequio.learners.noise_grid import grid_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -139,5 +140,9 @@ def _clipped_sums(ready: TorchModel, wrapped: Any, data: Dataset, wanted: NDArra
 def _noised(total: Tensor, how: PrivateTraining, rng: np.random.Generator) -> Tensor:
     import torch
 
-    noise = rng.standard_normal(tuple(total.shape), dtype=np.float32) * np.float32((how.noise or 0.0) * how.row_clip)
-    return total + torch.from_numpy(noise).to(total.device)
+    spread = (how.noise or 0.0) * how.row_clip
+    if not spread:
+        return total
+    noise = rng.standard_normal(tuple(total.shape), dtype=np.float32) * np.float32(spread)
+    step = grid_of(spread)
+    return torch.round((total + torch.from_numpy(noise).to(total.device)) / step) * step

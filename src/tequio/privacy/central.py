@@ -23,7 +23,7 @@ from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.clipping import clipped
 from tequio.privacy.ledger import Context, Entry, round_up
 from tequio.privacy.noised_sum import NoisedSum
-from tequio.privacy.noising import gaussian
+from tequio.privacy.noising import gaussian, keyed_by
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+    from tequio.federation.replies import Replies
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
     from tequio.privacy.ledger import Ledger
@@ -53,7 +54,7 @@ class CentralDP(NoisedSum):
         clip_rate: how fast it follows
         bit_noise: noise on the count of updates within `clip` (0: a twentieth of the expected cohort)
         most_rows: parties weigh by their rows, up to so many (0: all alike)
-        secret: draw the noise from the operating system rather than from the seed; runs then differ
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         expected: parties that a round expects, which the sum is divided by (0: those that answer; runs fill it in)
         arrays: which parts of a reply are protected (runs fill it in)
     """
@@ -86,17 +87,26 @@ class CentralDP(NoisedSum):
             content["rows"] = min(content["rows"], self.most_rows)
         return {**content, COUNTED: {_WITHIN: int(was_within)}} if self.quantile else content
 
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """At the coordinator: as for any noised sum, and nobody weighs more than agreed."""
+        replies = super().receive(replies, round, seed)
+        return replies if not self.most_rows else replace(replies, answers=tuple(
+            replace(reply, payload={**reply.payload, "rows": min(reply.payload["rows"], self.most_rows)})
+            for reply in replies))
+
     def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: the noised sum over the expected cohort; then the clip may move."""
         total = super().complete(federation, mean, aggregated)
         if self.quantile and self.ledger is not None and not self.ledger.owed:
-            self._adapt(self.ledger, _count_within(aggregated), len(aggregated.parties), federation)
+            counted = 0 if aggregated.replies.of_nobody else len(aggregated.parties)
+            self._adapt(self.ledger, _count_within(aggregated), counted, federation)
         return total
 
     def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
              seed: int) -> tuple[NDArray[Any], float]:
-        """Fresh noise for every release."""
+        """Fresh noise for every release; secret noise also for a round that is played again with another outcome."""
         spread = self.update_noise(expected) * one
+        seed = keyed_by(like, seed) if self.secret else seed
         return gaussian(like, spread, stream(seed, f"central noise {name}", round, self._number)), spread
 
     @property

@@ -24,6 +24,7 @@ from tequio.privacy.clipping import clipped
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.local import costliest
 from tequio.privacy.noised_sum import ClippedUpdates
+from tequio.privacy.noising import release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class DistributedDP(ClippedUpdates):
         noise: standard deviation of the noise on the sum, in units of `clip`, where as many parties drop out as
             tolerated (left out: as privacy.epsilon asks)
         tolerated: share of the expected parties that may drop out; if more do, nothing is summed and the run stops
-        secret: draw the noise from the operating system rather than from the seed; runs then differ
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         expected: parties that a round expects (runs fill it in)
         arrays: which parts of a reply are protected (runs fill it in)
         grid: the step that updates and noise are multiples of, a power of two (0: a millionth of the clip; runs fill
@@ -74,7 +75,7 @@ class DistributedDP(ClippedUpdates):
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip, round to the grid, and add whole numbers of noise."""
         content, _ = clipped(payload, self.arrays, self.clip, kept=party.state)
-        rng = np.random.default_rng() if self.secret else party.rng("share of noise")
+        rng = release_rng(party, "share of noise", secret=self.secret)
         size = sum(values.size for name in self.arrays for values in content[name].values())
         # Rounding moves each entry by half a step at most, so that an update may become so much longer.
         one = self.clip / self.step + 0.5 * sqrt(size)

@@ -48,12 +48,13 @@ class TreeNoise(NoisedSum):
     Parameters:
         clip: largest length of a party's update, all its arrays together
         noise: standard deviation of a node's noise, in units of `clip` (left out: as privacy.epsilon asks)
-        secret: draw the noise from the operating system rather than from the seed; runs then differ
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         expected: parties that a round expects, which the sum is divided by (0: those that answer; runs fill it in)
         arrays: which parts of a reply are protected (runs fill it in)
     """
 
     by_party: ClassVar[bool] = True
+    noise_lasts: ClassVar[bool] = True
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """At the coordinator: charge the ledger. A round is one leaf, so that it can release one sum only."""

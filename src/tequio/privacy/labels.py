@@ -65,7 +65,7 @@ class RandomisedResponse:
         own = party.data
         answers = party.state.get(_KEPT)
         if answers is None or len(answers) != len(own.train):
-            answers = randomised(own.train, self.epsilon, party.rng(_KEPT))
+            answers = randomised(own.train, self.epsilon, party.lasting_rng(_KEPT))
             party.state[_KEPT] = answers
         columns = None if own.train.columns is None else np.arange(len(own.train.columns))
         told = Dataset(own.train.schema, Source(own.train.features, answers), columns=columns, name=own.train.name)

@@ -144,9 +144,17 @@ class Ledger:
     def charge(self, replies: Replies, round: int, noise: float) -> int:
         """Note a release; gives its number, which keeps the noise of two releases in one round apart."""
         chosen = len(replies) + len(replies.failures) + len(replies.dropped) + len(replies.late)
-        answered = tuple(reply.party for reply in replies) if self.mechanism.by_party else ()
+        answered = self._who_paid(replies) if self.mechanism.by_party else ()
         self.entries.append(Entry(round, noise, chosen, answered))
         return len(self.entries) - 1
+
+    def _who_paid(self, replies: Replies) -> tuple[int, ...]:
+        """Those who answered; where they noise for themselves also those whose answer came too late or was no good: it
+        may have been seen."""
+        answered = {reply.party for reply in replies}
+        if self.mechanism.place != "coordinator":
+            answered |= {*replies.late, *(failure.party for failure in replies.failures)}
+        return tuple(sorted(answered))
 
     def epsilon(self) -> float:
         """What was spent so far; infinite where there is no guarantee."""
@@ -177,6 +185,12 @@ class Ledger:
         self.memory, self.owed = dict(kept["memory"]), set()
         self.entries = [Entry(round, noise, chosen, tuple(answered))
                         for round, noise, chosen, answered in kept["entries"]]
+
+    def resumed(self) -> None:
+        """A round that was under way when the run ended may have been seen already. Played again from the seed it is
+        the same release; where noise is secret it is another one, and is charged beforehand."""
+        if getattr(self.mechanism, "secret", False) and not getattr(self.mechanism, "noise_lasts", False):
+            self.entries.append(self._another())
 
     def _cost(self, entries: Sequence[Entry], accountant: Accountant) -> float:
         if self.voids:

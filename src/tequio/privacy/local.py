@@ -13,14 +13,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import numpy as np
-
 from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.clipping import clipped
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noised_sum import ClippedUpdates
-from tequio.privacy.noising import gaussian, laplace, plus_noise
+from tequio.privacy.noising import gaussian, laplace, plus_noise, release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class LocalDP(ClippedUpdates):
             absolute values for Laplace noise
         noise: standard deviation (Gaussian) or scale (Laplace) in units of `clip` (left out: as privacy.epsilon asks)
         shape: gaussian or laplace
-        secret: draw the noise from the operating system rather than from the seed; runs then differ
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         expected: parties that a round expects (runs fill it in)
         arrays: which parts of a reply are protected (runs fill it in)
     """
@@ -60,7 +58,7 @@ class LocalDP(ClippedUpdates):
         """At the party: clip and noise."""
         draw, order = (laplace, 1) if self.shape == "laplace" else (gaussian, 2)
         content, _ = clipped(payload, self.arrays, self.clip, order, kept=party.state)
-        rng, spread = np.random.default_rng() if self.secret else party.rng("local noise"), self.known_noise * self.clip
+        rng, spread = release_rng(party, "local noise", secret=self.secret), self.known_noise * self.clip
         return {**content, **{name: plus_noise(content[name], draw(content[name], spread, rng), spread)
                               for name in self.arrays}}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tequio.federation.party import Party
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
-    from tequio.federation.stages import Aggregated, Summed
+    from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
 
 Noise = Annotated[float, Ge(0)] | None
@@ -90,14 +90,14 @@ class NoisedSum(ClippedUpdates, ABC):
         if replies:
             return replies
         noughts = {name: np.zeros_like(values) for name, values in self.ledger.template.items()}
-        nobody = {"rows": 1, "steps": 0, "effective_steps": 0.0, **dict.fromkeys(self.arrays, noughts)}
+        nobody = {"rows": 1, "steps": 0, **dict.fromkeys(self.arrays, noughts)}
         return replace(replies, answers=(Reply(NOBODY, nobody),))
 
     def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: the sum over the expected cohort plus noise instead of the mean."""
         expected = self.expected or max(len(aggregated.parties), 1)
         seed = self.ledger.secret() if self.secret and self.ledger is not None else federation.seed
-        one = self.clip + self._rounding(sum(values.size for values in mean.values()), aggregated.summed)
+        one = self.clip + self._rounding(sum(values.size for values in mean.values()), aggregated)
         noise, spread = self.draw(mean, one / expected, expected, aggregated.name, federation.round, seed)
         total = plus_noise(mean, noise, spread, aggregated.weight / (self.heaviest * expected))
         if self.ledger is not None:
@@ -114,12 +114,13 @@ class NoisedSum(ClippedUpdates, ABC):
         """The weight of a party that counts in full."""
         return 1.0
 
-    def _rounding(self, size: int, summed: Summed | None) -> float:
-        """How much longer a clipped update may become when a hidden sum rounds it to whole numbers."""
-        if summed is None:
-            return 0.0
-        _, _, parties = summed.ring
-        return float(0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*summed.ring).scale)
+    def _rounding(self, size: int, aggregated: Aggregated) -> float:
+        """How much further a party may move the sum when the mean is rounded to single precision, or when a hidden sum
+        rounds its update to whole numbers."""
+        if aggregated.summed is None:
+            return self.clip * len(aggregated.parties) * 2.0 ** -23
+        _, _, parties = ring = aggregated.summed.ring
+        return float(0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*ring).scale)
 
     def trust(self, context: Context) -> str:
         """Who has to be trusted with what."""

@@ -1,24 +1,35 @@
-"""Adding noise to arrays so that what comes out does not tell how it was computed.
-
-Mironov: On significance of the least significant bits for differential privacy, CCS 2012: sums of floating-point
-numbers have last digits that give the summands away. What is released is therefore rounded to a grid that is coarse
-beside these digits and fine beside the noise, and on which every value can come from any update.
-"""
+"""Adding noise to arrays, on a grid, so that what comes out does not tell how it was computed."""
 
 from __future__ import annotations
 
-from math import floor, log2
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.learners.noise_grid import grid_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.federation.party import Party
     from tequio.learners.learner import Arrays
 
-_FINENESS = 10
-"""The grid is 2^-10 times the noise wide, or less; rounding to it adds less than one part in ten million to it."""
+
+def release_rng(party: Party, purpose: str, *, secret: bool = False) -> np.random.Generator:
+    """For the noise on a reply of the party: another one for every reply of a round, so that none share their noise."""
+    asked, number = party.state.get(purpose, (0, 0))
+    number = number + 1 if asked == party.round else 0
+    party.state[purpose] = [party.round, number]
+    return np.random.default_rng() if secret else party.rng(f"{purpose} {number}")
+
+
+def keyed_by(arrays: Arrays, seed: int) -> int:
+    """A seed for noise on these very numbers: others get noise that has nothing to do with it."""
+    digest = blake2b(key=seed.to_bytes(16, "little"), digest_size=16)
+    for values in arrays.values():
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return int.from_bytes(digest.digest(), "little")
 
 
 def precision_of(arrays: Arrays) -> Any:
@@ -49,11 +60,6 @@ def plus_noise(arrays: Arrays, noise: NDArray[Any], spread: float, factor: float
     if spread:
         to_grid(noise, grid_of(spread))
     return _cut(noise, arrays)
-
-
-def grid_of(spread: float) -> float:
-    """How far apart released values are: a power of two."""
-    return float(2.0 ** (floor(log2(spread)) - _FINENESS))
 
 
 def to_grid(values: NDArray[Any], step: float) -> None:

@@ -54,7 +54,7 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
     context = context_of(algorithm, federation, rounds, mechanism)
     found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
     _refuse(found, allow_void)
-    caveats = (*caveats, *_too_large(terms, context))
+    caveats = (*caveats, *_too_large(terms, context), *_told_on_the_way(mechanism, algorithm, context))
     terms = replace(terms, accountant=getattr(mechanism, "accountant", terms.accountant))
     noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
     if mechanism.noise is None:
@@ -123,7 +123,11 @@ def _descent(algorithm: Algorithm, federation: Federation,
 
     @cache
     def descent(party: int) -> tuple[float, int]:
-        local = replace(common, **population.overrides.get(party, {}).get("local", {}))
+        own = population.overrides.get(party, {}).get("local", {})
+        if "noise" in own:
+            raise ConfigError(f"party '{population.name(party)}' has a noise of its own, and one account is kept for "
+                              "the noise of all", remedy=f"leave overrides.{population.name(party)}.local.noise out")
+        local = replace(common, **own)
         rows = len(population.view(party).train)
         return batch_chance(rows, local), sum(steps_of_epochs(rows, local))
 
@@ -159,3 +163,14 @@ def _too_large(terms: Terms, context: Context) -> list[str]:
     if terms.delta * context.parties < 1:
         return []
     return [f"delta = {terms.delta:g} is not below one in {context.parties} parties, and so promises little"]
+
+
+def _told_on_the_way(mechanism: Mechanism, algorithm: Algorithm, context: Context) -> list[str]:
+    """What stages let out besides the noised sum."""
+    if mechanism.place == "party":
+        return []
+    found = ["how many bytes packed updates take follows from them, and is recorded exactly"] if any(
+        getattr(getattr(stage, "trait", None), "gives", "") == "bytes" for stage in algorithm.parts.stages) else []
+    if context.hidden and context.sampling == "poisson":
+        found.append(f"where too few parties are drawn for '{context.hidden}', the run stops, which tells so")
+    return found

@@ -92,7 +92,8 @@ class SilentTraining:
         """What is done, and between which neighbours that hides the difference."""
         return (f"In local training every row joins a batch by chance, its gradient is clipped, and Gaussian noise of "
                 f"{self.noise or 0:.4g} times the clip is added to the sum. Neighbours: two data sets of a party, one "
-                "with a row more, as everybody else sees it. Told is the epsilon of the parties that paid most.")
+                "with a row more, as everybody else sees it. Told is the epsilon of the parties that paid most; how "
+                "many rows a party has is not hidden.")
 
 
 def _release(noise: float, chance: float) -> Release:

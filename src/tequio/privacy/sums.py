@@ -20,7 +20,7 @@ from tequio.federation.stages import Trait
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.privacy.local import costliest
-from tequio.privacy.noising import gaussian, plus_noise
+from tequio.privacy.noising import gaussian, plus_noise, release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class NoisySums:
 
     Parameters:
         noise: standard deviation in units of what one row can change (left out: as privacy.epsilon asks)
-        secret: draw the noise from the operating system rather than from the seed; runs then differ
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         moves: by array, how far one row can move it (runs fill it in from what the algorithm says)
         expected: parties that a round expects (runs fill it in)
         arrays: which parts of a reply are protected (runs fill it in)
@@ -66,16 +66,9 @@ class NoisySums:
         if self.noise is None or set(payload) != {"update"} or set(sums) != set(self.moves):
             raise ConfigError("'dp-sums' does not know what one row can change in what this task sends",
                               remedy="use it with 'kmeans', 'histogram-gbdt' or 'federated-id3', in a run")
-        rng = np.random.default_rng() if self.secret else self._stream(party)
+        rng = release_rng(party, "noisy sums", secret=self.secret)
         spreads = {name: self.noise * len(sums) ** 0.5 * self.moves[name] for name in sums}
         return {"update": {name: _noised(values, spreads[name], rng) for name, values in sums.items()}}
-
-    def _stream(self, party: Party) -> np.random.Generator:
-        """One for every reply of the round: several levels of a tree must not share their noise."""
-        asked, number = party.state.get("noisy sums", (0, 0))
-        number = number + 1 if asked == party.round else 0
-        party.state["noisy sums"] = [party.round, number]
-        return party.rng(f"noisy sums {number}")
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """At the coordinator: note who answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +74,8 @@ def draw_schools(table: Table, runs: Sequence[str], metric: str, *, title: str =
     handles, labels = panels[0][1].get_legend_handles_labels() if count > 1 else ([], [])
     if any(labels):
         figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(f"{title}: {metric.replace('_', ' ')} at each party" if title else "", x=0.01, ha="left",
-                    fontsize=11, fontweight="bold")
+    figure.suptitle(f"{title}\n{metric.replace('_', ' ')} at each party" if title else "", x=0.01, ha="left",
+                    fontsize=10, fontweight="bold", wrap=True)
     return figure
 
 
@@ -92,5 +93,5 @@ def _draw_points(axes: Axes, across: Sequence[Any], below: Sequence[Any], catego
 
 def _mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     """The mean over the seeds that have it; an AUC needs rows of both classes."""
-    values = [float(row[metric]) for row in rows if isinstance(row.get(metric), int | float)]
+    values = [float(row[metric]) for row in rows if isinstance(row.get(metric), int | float) and isfinite(row[metric])]
     return fmean(values) if values else None

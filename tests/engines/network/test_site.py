@@ -164,6 +164,19 @@ def test_random_numbers_follow_from_a_secret_of_the_party(party_home, tmp_path):
     assert luck(tmp_path / "d", private_randomness=False) == known
 
 
+def test_noise_is_not_drawn_twice_for_different_replies(site):
+    """Else a coordinator that asks for the same round with another model could take it off by their difference."""
+    def luck(site, asked, **settings):
+        return payloads.decode(site.do(asked, parts(**settings)).reply)["luck"]
+
+    site.begin("run-1", told(site))
+    site.begin("run-2", told(site))
+    asked = [luck(site, work(1)), luck(site, work(2, base=1)), luck(site, work(1, run="run-2")),
+             luck(site, work(1, digest="other"), model=2)]
+    assert len(set(asked)) == 4
+    assert luck(site, work(1, digest="other"), model=2) == asked[3]
+
+
 @pytest.mark.parametrize(("policy", "facts", "cause"), [
     ({"algorithms": ("kmeans",)}, {}, "algorithm 'fedavg' is not among the policy's 'algorithms'"),
     ({"coordinators": ("0" * 64,)}, {}, "not among the policy's 'coordinators'"),

@@ -125,6 +125,29 @@ def test_a_run_is_started_from_the_form_watched_stopped_and_resumed(opened):
     expect(page.locator(".plot path.line")).to_have_count(1)
 
 
+def test_a_sweep_is_started_from_the_form(opened):
+    from playwright.sync_api import expect
+
+    page = opened("/new")
+    page.get_by_label("name", exact=True).fill("swept")
+    page.get_by_label("rounds", exact=True).fill("2")
+    page.get_by_label("dataset", exact=True).select_option("iris")
+    page.get_by_label("learner", exact=True).select_option("sgd_classifier")
+    page.locator("summary", has_text="Engine").click()
+    page.get_by_label("workers", exact=True).fill("1")
+    page.locator("summary", has_text="Sweep").click()
+    page.get_by_label("seeds", exact=True).fill("2")
+    page.get_by_label("values, as TOML").fill("local.epochs = [1, 2]")
+    page.get_by_role("button", name="Start the run").click()
+    expect(page.get_by_role("status")).to_contain_text("A sweep of 4 runs was started")
+    for _ in range(60):
+        page.reload()
+        if page.locator("table.runs .badge", has_text="finished").count() == 4:
+            break
+        page.wait_for_timeout(1000)
+    expect(page.locator("table.runs .badge", has_text="finished")).to_have_count(4)
+
+
 def test_mistakes_stand_at_their_fields(chromium, address):
     context = chromium.new_context()
     page = context.new_page()

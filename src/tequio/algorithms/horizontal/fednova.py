@@ -80,8 +80,14 @@ class FedNova(Algorithm):
             return self.conclude(federation, state, chosen, replies)
         weights = party_weights(replies, self.weights)
         mean = self.aggregate(federation, state, replies, weights=weights)
-        mean_steps = float(np.average(replies.values("effective_steps"), weights=weights))
+        steps = [self._usual_steps(federation)] if replies.of_nobody else replies.values("effective_steps")
+        mean_steps = float(np.average(steps, weights=weights))
         return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update, mean_steps), mean)
+
+    def _usual_steps(self, federation: Federation) -> float:
+        """Those of a party, for a round in which noise was all that came: it must not look different from others."""
+        local = self.parts.local
+        return effective_steps(local, local.steps, pull=local.rate(federation.round) * self.proximal)
 
 
 def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:

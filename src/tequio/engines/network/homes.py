@@ -171,6 +171,21 @@ class PartyHome:
 
     folder: Path
 
+    @classmethod
+    def create(cls, folder: Path, name: str, facts: Mapping[str, Any]) -> PartyHome:
+        """Note who the party is and what it brings. A folder belongs to one party."""
+        check_party_name(name)
+        home = cls(folder)
+        home.refuse_taken()
+        write_private(private_folder(folder) / "party.json", json.dumps({"name": name, **facts}, indent=1).encode())
+        return home
+
+    def refuse_taken(self) -> None:
+        """Say so if the folder is a party's already."""
+        if (self.folder / "party.json").exists():
+            raise ConfigError(f"'{self.folder}' belongs to a party that has joined already",
+                              remedy="choose another --home, or delete it")
+
     @property
     def facts(self) -> dict[str, Any]:
         """Name, the coordinator's address, and the data's place."""
@@ -195,6 +210,11 @@ class PartyHome:
     def authority(self) -> bytes:
         """The certificate by which the coordinator proves itself."""
         return read_required(self.folder / "authority.pem", _PARTY_REMEDY)
+
+    @property
+    def coordinator(self) -> str:
+        """The fingerprint of the coordinator's authority; empty where it shows no certificate."""
+        return fingerprint(self.authority) if (self.folder / "authority.pem").exists() else ""
 
     @property
     def policy(self) -> Path:

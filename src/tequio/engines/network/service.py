@@ -10,6 +10,7 @@ import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
+from tequio.engines.network.greetings import check_version
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link
@@ -18,7 +19,6 @@ from tequio.engines.network.renewal import RENEW_WITHIN_DAYS, RenewingCoordinato
 from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
     HIGHEST,
-    LOWEST,
     Chunk,
     Goodbye,
     Hello,
@@ -157,10 +157,7 @@ class Service:
         if hello.name != name:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
-        if hello.lowest > HIGHEST or hello.highest < LOWEST:
-            raise PermissionDenied(f"party '{name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
-                                   f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
-                                   f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
+        check_version(hello)
         if hello.aggregator and not (isinstance(self._home, CoordinatorHome) and self._home.is_aggregator(name)):
             raise PermissionDenied(f"party '{name}' did not join as an aggregator",
                                    remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tequio.errors import RunError
 from tequio.experiments.store import CONFIG, explained, new_folder, write_whole
@@ -19,7 +19,12 @@ from tequio.views.web.index import LOG
 from tequio.views.web.writers import Writers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tequio.experiments.tables import Config
+
+# A folder with the log of a run would be taken for a run.
+SWEEP, SWEEP_LOG = "sweep.toml", "sweep.log"
 
 
 class Processes:
@@ -37,6 +42,22 @@ class Processes:
         self._launch(folder)
         return folder
 
+    def start_sweep(self, given: Mapping[str, Any]) -> Path:
+        """Begin, or go on with, a sweep, whose runs appear one after the other below its folder."""
+        from tequio.experiments.sweep import sweep_folder
+        from tequio.experiments.toml import write_toml
+
+        folder = sweep_folder(str(given["output"]["folder"]), str(given.get("name") or "run"))
+        child = self._started.get(folder)
+        if child is not None and child.poll() is None:
+            raise RunError(f"the sweep '{folder.name}' is running already",
+                           remedy="wait for it, stop it, or give this one another name")
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / SWEEP, write_toml(given).encode())
+        self._begin(folder, SWEEP_LOG, str((folder / SWEEP).resolve()))
+        return folder
+
     def resume(self, folder: Path, rounds: int | None = None) -> None:
         """Go on with a run that is not running, to more rounds if wanted."""
         if self.is_running(folder):
@@ -44,8 +65,8 @@ class Processes:
         self._launch(folder, *(() if rounds is None else ("--set", f"rounds={rounds}")))
 
     def stop(self, folder: Path) -> None:
-        """Ask a run to end; what it has done so far is kept."""
-        child, pid = self._started.get(folder), Writers().process(folder)
+        """Ask a run, or the sweep that it is part of, to end; what is done so far is kept."""
+        child, pid = self._child(folder), Writers().process(folder)
         if child is not None and child.poll() is None:
             child.send_signal(signal.SIGINT)
         elif pid and _is_tequio_run(pid):
@@ -61,9 +82,16 @@ class Processes:
             return True
         return Writers().is_written(folder)
 
+    def _child(self, folder: Path) -> subprocess.Popen[bytes] | None:
+        """The process that works on a run: its own, or that of its sweep."""
+        return self._started.get(folder) or (self._started.get(folder.parent) if Writers().is_written(folder) else None)
+
     def _launch(self, folder: Path, *settings: str) -> None:
-        command = [sys.executable, "-m", "tequio", "run", "--resume", str(folder.resolve()), "--quiet", *settings]
-        log = folder / LOG
+        self._begin(folder, LOG, "--resume", str(folder.resolve()), *settings)
+
+    def _begin(self, folder: Path, said_in: str, *words: str) -> None:
+        command = [sys.executable, "-m", "tequio", "run", *words, "--quiet"]
+        log = folder / said_in
         with explained(log), log.open("wb") as said:
             self._started[folder] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,

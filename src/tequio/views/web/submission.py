@@ -18,13 +18,14 @@ from tequio.experiments.toml import write_toml
 from tequio.federation.federation import Rules
 from tequio.views.datasets import NOT_HERE, facts_of, where_is
 from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, sections, tables
+from tequio.views.web.sweeping import checked_cells, read_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tequio.views.web.fields import Section
 
-    Given = dict[str, Any]
+Given = dict[str, Any]
 
 WHOLE = ""
 """The place of mistakes that belong to no single field."""
@@ -32,12 +33,17 @@ WHOLE = ""
 
 @dataclass
 class Submission:
-    """The form as it was typed, its sections, and what came of it: mistakes by field, or a config."""
+    """The form as it was typed, its sections, and what came of it: mistakes by field, or a config.
+
+    `sweep` is what a config file of the whole sweep would hold, where the form asks for several `runs`.
+    """
 
     values: dict[str, str]
     sections: list[Section]
     errors: dict[str, str] = field(default_factory=dict)
     config: Config | None = None
+    sweep: Given = field(default_factory=dict)
+    runs: int = 1
 
 
 def read_submission(typed: Mapping[str, str], plugins: Iterable[str] = (), folder: str = "runs") -> Submission:
@@ -48,14 +54,28 @@ def read_submission(typed: Mapping[str, str], plugins: Iterable[str] = (), folde
     given = _gathered(found)
     given = _with_further(given, found)
     _check_keys(given, found)
-    _check_data(given, found)
+    _check_data(str(_at(given, "data").get("name", "")), found)
+    sweep = read_sweep(values, found.errors)
     if not found.errors:
-        try:
-            given = with_key({**given, "plugins": list(plugins)}, "output.folder", folder)
-            found.config = complete(given, source="form")
-        except ConfigError as cause:
-            found.errors[WHOLE] = str(cause).removeprefix("form: ")
+        _complete(with_key({**given, "plugins": list(plugins)}, "output.folder", folder), sweep, found)
     return found
+
+
+def _complete(given: Given, sweep: Given, found: Submission) -> None:
+    """The whole config, and that of every run of a sweep, before the first is started."""
+    try:
+        config = complete(given, source="form")
+    except ConfigError as cause:
+        found.errors[WHOLE] = str(cause).removeprefix("form: ")
+        return
+    if sweep:
+        found.sweep = {**given, "sweep": sweep}
+        cells = checked_cells(found.sweep, found.errors)
+        found.runs = len(cells)
+        for name in dict.fromkeys(cell.config.data.name for cell in cells):
+            _check_data(name, found)
+    if not found.errors:
+        found.config = config
 
 
 def typed_in(form: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -154,9 +174,8 @@ def _nearest_field(key: str, found: Submission) -> str:
     return key or (FURTHER if FURTHER in found.values else WHOLE)
 
 
-def _check_data(given: Given, found: Submission) -> None:
+def _check_data(name: str, found: Submission) -> None:
     """The dashboard asks nobody outside: data that is not on this machine has to be fetched first."""
-    name = str(_at(given, "data").get("name", ""))
     where = where_is(facts_of(registry.find("dataset", name))) if name in registry.names("dataset") else ""
     if where in NOT_HERE:
         found.errors["data.name"] = f"these files are not on this machine ({where}); type: tequio data fetch {name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 
@@ -10,6 +11,7 @@ from tequio.views.web.fields import FURTHER, section_of, tables
 from tequio.views.web.kit import Form, dashboard_of, go_to, page, posted
 from tequio.views.web.reading import read_config
 from tequio.views.web.submission import Submission, read_submission, typed_from, typed_in
+from tequio.views.web.sweeping import SEEDS_FIELD, VALUES_FIELD
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,15 +38,18 @@ def fields(request: Request) -> Response:
 
 @posted
 def start(request: Request, form: Form) -> Response:
-    """Start the run that the form describes, or show what is wrong with it."""
+    """Start the run, or the sweep, that the form describes, or show what is wrong with it."""
     dashboard = dashboard_of(request)
     found = read_submission(typed_in(form), dashboard.settings.plugins, str(dashboard.settings.folder))
     if found.config is None:
         return _form(request, found, status=422)
+    if found.sweep:
+        folder = dashboard.processes.start_sweep(found.sweep)
+        return go_to(f"/?name={quote(folder.name)}&started={found.runs}")
     folder = dashboard.processes.start(found.config)
     return go_to(f"/run/{folder.name}")
 
 
 def _form(request: Request, found: Submission, *, like: str = "", status: int = 200) -> Response:
     return page(request, "new.html", status=status, sections=found.sections, values=found.values, errors=found.errors,
-                like=like, further=FURTHER)
+                like=like, further=FURTHER, seeds=SEEDS_FIELD, swept=VALUES_FIELD)

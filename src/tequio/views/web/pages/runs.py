@@ -57,7 +57,8 @@ def show(request: Request) -> Response:
     choices = {name: sorted({getattr(entry, name) for entry in entries} - {""}) for name in _CHOICES}
     choices["status"] = [status for status in STATUSES if status in choices["status"]]
     return page(request, "runs.html", entries=shown, total=len(entries), kept=len(kept), filters=filters,
-                choices=choices, number=number, pages=pages)
+                choices=choices, number=number, pages=pages,
+                started=_whole_number(request.query_params.get("started", "0")))
 
 
 def _whole_number(text: str) -> int:
