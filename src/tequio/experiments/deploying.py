@@ -141,7 +141,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     network = Network(str(home)) if config is None else build_named("engine", config.engine)
     service = network.service(telemetry)
     service.start()
-    control = Control(home, {"status": lambda _: service.hub.status(),
+    control = Control(home, {"status": lambda _: service.status(),
                              "drop": lambda question: _drop(service, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()

@@ -95,6 +95,11 @@ class CoordinatorHome:
         """Whether that party joined to relay others."""
         return "aggregator" in (self.party(name) or {})
 
+    def is_member(self, name: str, aggregator: str) -> bool:
+        """Whether that party dials that aggregator, and was not sent away."""
+        known = self.party(name) if is_plain_name(name) else None
+        return known is not None and known.get("via") == aggregator and not known.get("revoked")
+
     def members(self, aggregator: str) -> dict[str, tuple[str, ...]]:
         """The parties that dial an aggregator, and the certificates that each may show."""
         return {name: tuple(facts["fingerprints"]) for name, facts in self.parties().items()
@@ -131,7 +136,7 @@ class CoordinatorHome:
 
     def renewed(self, name: str, certificate: bytes, key: str) -> None:
         """Note a party's new certificate; the one before it is good until the party dials with the new one."""
-        known = self.parties()[name]
+        known = self.party(name) or {"fingerprints": []}
         fingerprints = [*known["fingerprints"][-1:], fingerprint(certificate)]
         write_private(self._party(name), json.dumps({**known, "certificate": certificate.decode(), "key": key,
                                                      "fingerprints": fingerprints}).encode())

@@ -79,6 +79,10 @@ class Service:
         self._thread.join()
         self._loop.close()
 
+    def status(self) -> dict[str, Any]:
+        """Who is there, directly or through which aggregator, and what goes on."""
+        return {**self.hub.status(), "aggregators": {name: relay.names for name, relay in self._relays.items()}}
+
     def drop(self, name: str) -> None:
         """End the link of a party that is not wanted any more."""
         self.hub.drop(name)
@@ -86,7 +90,7 @@ class Service:
 
     async def _look_around(self) -> None:
         while self._renewing is not None:
-            self._renewing.look_around()
+            await asyncio.to_thread(self._renewing.look_around)
             await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
 
     async def _listen(self) -> None:
@@ -188,6 +192,8 @@ class Service:
                 self._switch.disconnect(link)
             else:
                 relay.end()
+                if self._relays.get(hello.name) is relay:
+                    del self._relays[hello.name]
             self._telemetry.note("disconnected", party=hello.name)
 
     def _welcome(self, link: Link) -> Relay | None:
@@ -206,7 +212,7 @@ class Service:
         return relay
 
     def _tell_members(self) -> None:
-        for relay in self._relays.values():
+        for relay in list(self._relays.values()):
             relay.tell_members()
 
     async def _read(self, requests: AsyncIterator[bytes], link: Link, relay: Relay | None) -> None:

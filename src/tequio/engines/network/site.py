@@ -20,7 +20,7 @@ from tequio.federation.exchange import Order
 from tequio.federation.execution import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tequio.engines.network.holding import Holding
     from tequio.engines.network.homes import PartyHome
@@ -152,7 +152,7 @@ class Site:
         write_private(path, digest, sync=False)
         return True
 
-    def _seed_of(self, work: Work, parts: list[bytes | memoryview]) -> int | None:
+    def _seed_of(self, work: Work, parts: Sequence[bytes | memoryview]) -> int | None:
         """A seed for this very work: noise on two different replies must differ, whatever is asked again."""
         if not self.policy.private_randomness or self._holding.share:
             return None
