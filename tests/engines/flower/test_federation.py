@@ -18,7 +18,8 @@ from .village import CONFIGS, make_homes, write_configs
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(900)]
 
 # Few exchanges, because each starts a process at every node; one of the three evaluates at the parties too.
-SETTINGS = {"fedavg": {"evaluation.every": 2},
+# Its model has more than a megabyte, so that it crosses in several pieces.
+SETTINGS = {"fedavg": {"evaluation.every": 2, "learner.hidden": "[4000]"},
             "icdta4fl": {"rounds": 1, "evaluation.at": '["coordinator"]'},
             "kmeans": {"evaluation.at": '["coordinator"]'}}
 
