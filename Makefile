@@ -3,9 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FLOWER := .venv-flower
+FLOWER_READY := $(FLOWER)/.ready
 WORKERS ?= 2
 
-.PHONY: setup demo test network-test browser-test check data-test bench docs clean
+.PHONY: setup demo test network-test flower-test browser-test check data-test bench docs clean
 
 setup: $(READY)
 
@@ -20,11 +22,25 @@ demo: $(READY)
 	$(BIN)/tequio run examples/quickstart.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not data and not slow and not network and not browser" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not data and not slow and not network and not flower and not browser" -n $(WORKERS)
 
 # Real processes that talk over loopback; one after another, because they need the cores themselves.
 network-test: $(READY)
 	$(BIN)/python -m pytest -m "network and not slow"
+
+# flwr caps packages that we pin higher, so it has an environment of its own. That lies on top of the other one: what is
+# the same in both is not installed twice.
+flower-test: $(FLOWER_READY)
+	$(FLOWER)/bin/python -m pytest -m flower tests/engines/flower
+
+$(FLOWER_READY): $(READY) constraints-flower.txt
+	rm -rf $(FLOWER)
+	$(BIN)/python -m venv --without-pip $(FLOWER)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"), "$(CURDIR)/src", sep="\n")' \
+	  > $$($(FLOWER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	$(BIN)/python -m pip --python $(FLOWER)/bin/python install --quiet --no-warn-conflicts \
+	  --constraint constraints-flower.txt flwr
+	touch $(FLOWER_READY)
 
 # The dashboard in Chromium; TEQUIO_AXE names axe.min.js of axe-core, which looks for what shuts people out.
 browser-test: $(READY)
@@ -47,4 +63,4 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site runs build src/*.egg-info
+	rm -rf $(VENV) $(FLOWER) site runs build src/*.egg-info

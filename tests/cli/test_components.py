@@ -93,12 +93,13 @@ def test_doctor_says_what_is_there_and_what_to_type(tequio, monkeypatch):
 
     monkeypatch.setattr(doctor, "_devices", lambda: ["cpu"])
     monkeypatch.setenv("TEQUIO_DATA", "/nowhere")
-    monkeypatch.setattr(doctor, "required_packages", lambda: {"": ["numpy"], "moon": ["no-such-package"]})
+    monkeypatch.setattr(doctor, "required_packages", lambda: {"": ["numpy"], "moon": ["no-such-package"],
+                                                             "flower": ["no-such-either"]})
     code, out, _ = tequio("doctor", "--json")
     facts = json.loads(out)
     assert code == 0
     assert facts["cores"] == os.cpu_count()
-    assert facts["missing_extras"] == ["moon"]
+    assert facts["missing_extras"] == ["moon", "flower"]
     assert facts["to_type"] == "pip install 'tequio[moon]'"
     assert facts["data_folder_exists"] is False
     _, out, _ = tequio("doctor")

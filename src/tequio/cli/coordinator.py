@@ -110,11 +110,12 @@ def status(home: Home = _HOME, as_json: Json = False) -> None:
 
     place = _home(home)
     live = ask(home, "status")
-    enrolled = {name: {"revoked": bool(facts.get("revoked")), "days_left": _days(facts["certificate"].encode())}
+    enrolled = {name: {"revoked": bool(facts.get("revoked")), "days_left": _days(facts["certificate"].encode()),
+                       **{role: facts[role] for role in ("aggregator", "via") if role in facts}}
                 for name, facts in place.parties().items()}
     found = {"running": live is not None, "enrolled": enrolled,
              "days_left": {stem: _days(place.identity(stem).certificate) for stem in ("authority", "coordinator")},
-             "tokens": len(list(place.tokens.waiting())), **(live or {"parties": {}, "runs": {}})}
+             "tokens": len(list(place.tokens.waiting())), **(live or {"parties": {}, "runs": {}, "aggregators": {}})}
     typer.echo(json.dumps(found) if as_json else _status_text(found))
 
 
@@ -176,9 +177,7 @@ def _status_text(found: dict[str, Any]) -> str:
     ending = _ending(found["days_left"]["authority"], "all have to join a new coordinator before that")
     lines += [f"authority     {ending}"] if ending else []
     for name, facts in found["enrolled"].items():
-        live = found["parties"].get(name)
-        told = "revoked" if facts["revoked"] else "not connected" if live is None or not live["connected"] else \
-            f"connected for {live['seconds']:.0f} s, {live['rows']} rows, tequio {live['version']}"
+        told = "revoked" if facts["revoked"] else _presence(found, name, facts)
         ending = "" if facts["revoked"] else _ending(facts["days_left"], "it is renewed when the party dials" if
                                                      facts["days_left"] >= 0 else "the party has to join anew")
         lines.append(f"{name:<13} {told}{'; ' if ending else ''}{ending}")
@@ -186,6 +185,19 @@ def _status_text(found: dict[str, Any]) -> str:
         lines.append(f"run {name}: {facts['parties']} parties, waiting for {', '.join(facts['owing']) or 'nobody'}")
         lines += [f"  {party}: {cause}" for party, cause in facts["waiting"].items()]
     return "\n".join(lines)
+
+
+def _presence(found: dict[str, Any], name: str, facts: dict[str, Any]) -> str:
+    """Whether an enrolled party or aggregator is there."""
+    if "aggregator" in facts:
+        there = found["aggregators"].get(name)
+        return f"aggregator at {facts['aggregator']}, " + (
+            "not connected" if there is None else f"connected with {len(there)} parties")
+    live = found["parties"].get(name)
+    if live is None or not live["connected"]:
+        return "not connected"
+    via = f" through {facts['via']}" if "via" in facts else ""
+    return f"connected{via} for {live['seconds']:.0f} s, {live['rows']} rows, tequio {live['version']}"
 
 
 def _show(result: Result) -> None:

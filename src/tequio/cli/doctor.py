@@ -12,6 +12,8 @@ import typer
 
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?[^;]*(?:;.*extra == ["']([\w-]+)["'])?""")
 _NOT_FOR_USERS = ("dev", "docs", "all")
+_APART = ("flower",)
+"""Extras that go into an environment of their own, because they cap what others need newer."""
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
@@ -27,11 +29,12 @@ def examine() -> dict[str, Any]:
 
     packages = {extra: _versions(names) for extra, names in required_packages().items()}
     missing = [extra for extra, versions in packages.items() if extra and not all(versions.values())]
+    wanted = [extra for extra in missing if extra not in _APART]
     data = os.environ.get("TEQUIO_DATA", "")
     here = describe_environment()
     return {"tequio": here["tequio"], "python": here["python"], "platform": here["platform"], "cores": here["cores"],
             "devices": _devices(), "base": packages.pop("", {}), "extras": packages, "missing_extras": missing,
-            "to_type": f"pip install 'tequio[{','.join(missing)}]'" if missing else "",
+            "to_type": f"pip install 'tequio[{','.join(wanted)}]'" if wanted else "",
             "data_folder": data, "data_folder_exists": bool(data) and os.path.isdir(data), "cache": str(cache_folder())}
 
 

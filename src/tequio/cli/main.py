@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 COMMANDS = ("run", "search", "ui", "list", "show", "compare", "report", "explain", "predict", "participation",
-            "leakage", "probe", "verify", "data", "models", "coordinator", "aggregator", "party", "reproduce",
-            "bench", "doctor")
+            "leakage", "probe", "verify", "data", "models", "coordinator", "aggregator", "party", "flower",
+            "reproduce", "bench", "doctor")
 """A command is `tequio/cli/<name>.py` with a function of that name, or with a group of commands called `app`."""
 
 _INTERRUPTED = 130

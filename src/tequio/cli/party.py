@@ -12,12 +12,22 @@ from tequio.errors import ConfigError
 
 if TYPE_CHECKING:
     from tequio.engines.network.approvals import Approvals
+    from tequio.engines.network.holding import Holding
 
 app = typer.Typer(help="Take part in a federation between machines: your rows stay here.", no_args_is_help=True)
 
 Home = Annotated[Path, typer.Option(help="The party's folder: its key, its policy, its audit log, its states.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Run = Annotated[str, typer.Argument(help="The run; see: tequio party runs")]
+Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), catalogue:NAME for a simulated share, or none to "
+                                        "keep a key only.")]
+Target = Annotated[str, typer.Option(help="The column to predict.")]
+Id = Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")]
+SchemaFile = Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")]
+Missing = Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")]
+Prepare = Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")]
+Partition = Annotated[Path | None, typer.Option(help="With catalogue:NAME, the config that deals it.")]
+Share = Annotated[str, typer.Option(help="With catalogue:NAME, whose share it is.")]
 _HOME = Path("party")
 _SHARE = "catalogue:"
 
@@ -25,31 +35,23 @@ _SHARE = "catalogue:"
 @app.command()
 def join(
     token: Annotated[str, typer.Argument(help="The join token, or a file that holds it.")],
-    data: Annotated[str, typer.Option(help="Your table (CSV or Parquet), catalogue:NAME for a simulated share, or "
-                                             "none to keep a key only.")],
+    data: Data,
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
-    target: Annotated[str, typer.Option(help="The column to predict.")] = "",
-    id: Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")] = "",
-    schema: Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")] = None,
-    missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
-    prepare: Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")] = None,
-    partition: Annotated[Path | None, typer.Option(help="With catalogue:NAME, the config that deals it.")] = None,
-    party: Annotated[str, typer.Option(help="With catalogue:NAME, whose share it is.")] = "",
+    target: Target = "",
+    id: Id = "",
+    schema: SchemaFile = None,
+    missing: Missing = "error",
+    prepare: Prepare = None,
+    partition: Partition = None,
+    party: Share = "",
 ) -> None:
     """Enrol with a join token. The token is used up; the key that is made here never leaves this folder."""
     from tequio.engines.network.enrolment import join as enrol
     from tequio.engines.network.tokens import read_token
-    from tequio.experiments.holdings import NO_DATA, open_holding
 
-    facts = _share(data, partition) if data.startswith(_SHARE) else {
-        "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
-        "missing": missing, "prepare": prepare or [],
-        "schema_path": str(schema.resolve()) if schema is not None else None}
-    called = name or party
-    if not called:
-        raise ConfigError("this party has no name", remedy="give it one: --name NAME")
-    holding = open_holding(called, facts)  # what is wrong with the data is said before the token is used up
+    facts = data_facts(data, target, id, schema, missing, prepare, partition)
+    called, holding = look_at(name or party, facts)  # what is wrong is said before the token is used up
     pinned = enrol(home, read_token(token), called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\ncoordinator   {pinned}\n\n"
                f"Next: write a policy in {home / 'policy.toml'} if you want one, then: tequio party run --home {home}")
@@ -99,6 +101,26 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
     from tequio.cli.coordinator import show_audit
 
     show_audit(home / "audit.jsonl", as_json)
+
+
+def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
+               partition: Path | None) -> dict[str, Any]:
+    """What a party notes about its data when it joins."""
+    from tequio.experiments.holdings import NO_DATA
+
+    return _share(data, partition) if data.startswith(_SHARE) else {
+        "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
+        "missing": missing, "prepare": prepare or [],
+        "schema_path": str(schema.resolve()) if schema is not None else None}
+
+
+def look_at(name: str, facts: dict[str, Any]) -> tuple[str, Holding]:
+    """The party's name and its data, if both can be used."""
+    from tequio.experiments.holdings import open_holding
+
+    if not name:
+        raise ConfigError("this party has no name", remedy="give it one: --name NAME")
+    return name, open_holding(name, facts)
 
 
 def _share(data: str, partition: Path | None) -> dict[str, Any]:

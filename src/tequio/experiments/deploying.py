@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tequio.engines.network.service import Service
+    from tequio.experiments.config import Given
     from tequio.experiments.recording import Listener
     from tequio.experiments.tables import Config
 
@@ -67,9 +68,7 @@ def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: st
     if folder is not None and file is None:
         given = read_given(folder / store.CONFIG, overrides)
     given = with_key(with_key(given, "engine.name", "network"), "engine.home", str(home))
-    if given.get("data", {}).get("name") == REAL_PARTIES and "on_failure" not in given.get("rules", {}):
-        given = with_key(given, "rules.on_failure", "continue")  # among real parties, the quorum decides
-    config = complete(given, source=str(file or store.CONFIG))
+    config = complete(going_on(given), source=str(file or store.CONFIG))
     if folder is not None:
         refuse_changes(load_config(folder / store.CONFIG), config)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
@@ -77,11 +76,18 @@ def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: st
     return config, place
 
 
+def going_on(given: Given) -> Given:
+    """Among real parties the quorum decides what a failure means, unless the config does."""
+    if given.get("data", {}).get("name") == REAL_PARTIES and "on_failure" not in given.get("rules", {}):
+        return with_key(given, "rules.on_failure", "continue")
+    return given
+
+
 def serve_forever(home: Path, metrics_port: int, metrics_address: str) -> None:
     """A coordinator that stays up; runs are handed over through its control port."""
     CoordinatorHome(home).facts  # noqa: B018 - a folder that is none is said so first
     telemetry = telemetry_with_handshakes(AuditLog(home / "audit.jsonl"))
-    _end_on_sigterm()
+    end_on_sigterm()
     with serving(home, telemetry, metrics_port, metrics_address):
         telemetry.log("listening", **CoordinatorHome(home).facts)
         threading.Event().wait()
@@ -98,7 +104,7 @@ def serve_party(home: Path, patience: int) -> None:
     holding = open_holding(facts["name"], facts["data"])
     telemetry = to_stderr(AuditLog(place.audit))
     link = PartyLink(place, holding, Site(place, holding, policy, telemetry), telemetry)
-    _end_on_sigterm()
+    end_on_sigterm()
     try:
         link.serve(patience=patience)
     finally:
@@ -108,7 +114,8 @@ def serve_party(home: Path, patience: int) -> None:
 def serve_aggregator(home: Path, patience: int) -> None:
     """An aggregator that parties dial and that dials the coordinator."""
     from tequio.engines.network.aggregating import Aggregator
-    from tequio.engines.network.dialling import LARGEST_PAYLOAD, Dialler
+    from tequio.engines.network.answers import LARGEST_PAYLOAD
+    from tequio.engines.network.dialling import Dialler
     from tequio.engines.network.service import Service
 
     registry.load_everything()
@@ -118,7 +125,7 @@ def serve_aggregator(home: Path, patience: int) -> None:
     dialler = Dialler(place, telemetry, aggregator.greeting, aggregator.hear)
     aggregator.send_up = dialler.send
     aggregator.open = Service(aggregator, telemetry, maximum_reply_bytes=LARGEST_PAYLOAD).start
-    _end_on_sigterm()
+    end_on_sigterm()
     try:
         dialler.serve(patience)
     finally:
@@ -134,7 +141,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     network = Network(str(home)) if config is None else build_named("engine", config.engine)
     service = network.service(telemetry)
     service.start()
-    control = Control(home, {"status": lambda _: service.hub.status(),
+    control = Control(home, {"status": lambda _: service.status(),
                              "drop": lambda question: _drop(service, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()
@@ -192,6 +199,6 @@ def _follow(folder: Path, listen: Listener) -> Result:
         time.sleep(_LOOK_AROUND)
 
 
-def _end_on_sigterm() -> None:
+def end_on_sigterm() -> None:
     """End as after Ctrl-C when the system says stop."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -15,7 +15,7 @@ from tequio.data.schema import schema_from_json, schema_to_json
 from tequio.data.splits import Split
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.preparing import fit_everywhere
-from tequio.errors import ConfigError, DataError, EngineError
+from tequio.errors import ConfigError, DataError
 from tequio.experiments import store
 from tequio.experiments.config import build_named, config_hash
 from tequio.experiments.privacy import privacy_warnings, with_ledger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from threading import Lock
 
     from tequio.data.schema import Schema
-    from tequio.engines.network.service import Service
+    from tequio.engines.network.hub import Gateway
     from tequio.engines.network.wire import Hello
     from tequio.experiments.recording import Listener
     from tequio.experiments.results import Result
@@ -46,7 +46,7 @@ _ROSTER = "roster"
 _ONLY_SIMULATED = ("devices", "availability", "attack", "baselines")
 
 
-def run_with_parties(config: Config, service: Service, *, listen: Listener = ignore, folder: Path | None = None,
+def run_with_parties(config: Config, service: Gateway, *, listen: Listener = ignore, folder: Path | None = None,
                      turn: Lock | None = None) -> Result:
     """Run a config with the parties that dial in at a service, or go on with the run in `folder`.
 
@@ -63,7 +63,7 @@ def run_with_parties(config: Config, service: Service, *, listen: Listener = ign
     return run_config(config, listen=listen, folder=place, engine=engine, scenario=scenario)
 
 
-def _real_scenario(config: Config, engine: NetworkEngine, service: Service, place: Path) -> Scenario:
+def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, place: Path) -> Scenario:
     check_rules(config)
     _refuse_simulation(config)
     roster = _roster(config, service, place)
@@ -110,23 +110,19 @@ def _refuse_simulation(config: Config) -> None:
                           remedy="leave data.validation and aggregator.root_rows out")
 
 
-def _roster(config: Config, service: Service, place: Path) -> dict[str, Hello]:
+def _roster(config: Config, service: Gateway, place: Path) -> dict[str, Hello]:
     """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
     path = place / _ROSTER
     asked = build("dataset", REAL_PARTIES, config.data.parameters)
     names = path.read_text(encoding="utf-8").splitlines() if path.exists() else asked.parties
     wait = build_named("engine", config.engine).wait
     if names:
-        there = service.hub.wait(lambda here: here.keys() >= set(names), wait)
-        missing = [name for name in names if name not in there]
-        if missing:
-            raise EngineError(f"{len(missing)} of {len(names)} parties did not dial in within {wait:g} s: "
-                              f"{', '.join(missing[:5])}", remedy="start them (tequio party run), or raise engine.wait")
+        there = service.hub.expect(names, wait)
     else:
         there = service.hub.wait(lambda here: len(here) >= asked.minimum, wait)
         if len(there) < asked.minimum:
-            raise EngineError(f"only {len(there)} parties dialled in within {wait:g} s, data.minimum is "
-                              f"{asked.minimum}", remedy="start them (tequio party run), or raise engine.wait")
+            raise service.hub.absent(f"only {len(there)} parties dialled in within {wait:g} s, data.minimum is "
+                                     f"{asked.minimum}")
         names = list(there)
     store.write_whole(path, "\n".join(names).encode())
     return {name: there[name] for name in names}

@@ -50,7 +50,8 @@ def test_an_aggregator_joins_and_a_party_is_sent_to_it(coordinator, tmp_path):
            tmp_path / "clinic")
     assert PartyHome(tmp_path / "clinic").facts["address"] == "north.example.org:8480"
     assert list(coordinator.members("north")) == ["clinic"]
-    assert "clinic" in tequio("coordinator", "status", "--home", coordinator.folder)
+    said = tequio("coordinator", "status", "--home", coordinator.folder)
+    assert "north         aggregator at north.example.org:8480, not connected" in said
 
 
 def test_tokens_are_for_what_they_were_made_for(coordinator, tmp_path, capsys):

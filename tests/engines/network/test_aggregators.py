@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import tequio
+from tequio.cli.main import make_app
 from tequio.engines.network.audit import AuditLog
 from tequio.engines.network.telemetry import Telemetry
 from tequio.errors import QuorumError
@@ -97,8 +100,9 @@ def test_aggregators_pass_on_one_mean_each_and_the_numbers_are_those_of_a_simula
     assert result.summary["model_sha256"] == tree.expected
     facts = [event["group_sum"] for event in result.events if event["event"] == "aggregation"]
     assert [(fact["groups"], fact["summed"], fact["arrived"]) for fact in facts] == [(2, 5, 2)] * 2
-    present = tree.service.hub.present()
-    assert sorted(present) == ["0", "1", "2", "3", "4"]
+    said = CliRunner().invoke(make_app(), ["coordinator", "status", "--home", str(tree.home.folder)]).stdout
+    assert re.search(r"^even +aggregator at localhost:\d+, connected with 3 parties$", said, re.MULTILINE)
+    assert re.search(r"^3 +connected through odd for \d+ s, ", said, re.MULTILINE)
 
 
 def test_an_aggregator_that_is_killed_in_a_round_comes_back_and_nothing_is_lost(tree, tmp_path):

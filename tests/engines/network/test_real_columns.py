@@ -56,6 +56,8 @@ parties = ["bank", "insurer", "key holder"]
 columns = true
 """
 
+SPLIT_NN = "algorithm={name = 'split-nn', cut = [4]}"
+
 
 def write_table(path, population, party, columns):
     """A party's rows and columns as it would keep them itself."""
@@ -71,7 +73,6 @@ def test_parties_with_files_of_their_own_learn_what_a_simulation_learns(tmp_path
     simulated, real = tmp_path / "simulated.toml", tmp_path / "real.toml"
     simulated.write_text(SIMULATED)
     real.write_text(REAL)
-    here = tequio.run(simulated, engine={"name": "local", "workers": 1}, output={"folder": str(tmp_path / "own")})
     population = make_scenario(load_config(simulated)).population
     home = make_coordinator(tmp_path / "coordinator")
     homes = []
@@ -86,8 +87,15 @@ def test_parties_with_files_of_their_own_learn_what_a_simulation_learns(tmp_path
         (place / "policy.toml").write_text("private_randomness = false\n")
         homes.append(place)
     with serving(home.folder, Telemetry()) as service, closing(Parties(homes)):
-        there = run_with_parties(load_config(real, [f"output.folder={tmp_path / 'runs'}", "engine.name=network",
-                                                    f"engine.home={home.folder}"]), service)
+        for settings in ([], [SPLIT_NN]):
+            here = tequio.run(load_config(simulated, [*settings, "engine.workers=1",
+                                                      f"output.folder={tmp_path / 'own'}"]))
+            there = run_with_parties(load_config(real, [*settings, f"output.folder={tmp_path / 'runs'}",
+                                                        "engine.name=network", f"engine.home={home.folder}"]), service)
+            assert_same(here, there)
+
+
+def assert_same(here, there):
     wanted = {name: value for name, value in here.summary["metrics"].items() if name.startswith("parties.")}
     assert wanted
     assert {name: there.summary["metrics"][name] for name in wanted} == wanted

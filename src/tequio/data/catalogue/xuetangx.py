@@ -30,7 +30,7 @@ PARTS = ("train", "test")
 LINES_AT_ONCE = 1_000_000
 _LOG = ("enroll_id", "username", "course_id", "action")
 _TRUTH = ("enroll_id", "truth")
-_BY_HAND = "the authors' page at moocdata.cn (prediction_data.tar.gz), read from your own copy"
+_AUTHORS = "the authors' page at moocdata.cn (prediction_data.tar.gz), read from your own copy"
 
 
 @register("dataset", "xuetangx", paper="Feng et al., 2019")
@@ -50,7 +50,7 @@ class Xuetangx:
     """
 
     facts: ClassVar[Facts] = Facts(None, len(ACTIONS), "2 classes", "none stated (research)", "Feng, Tang, Liu 2019",
-                                   _BY_HAND, groups="student or course")
+                                   f"to get by hand: {_AUTHORS}", groups="student or course")
     path: str
     groups: Literal["student", "course"] = "student"
     official_test: bool = False
@@ -82,7 +82,7 @@ def _files(folder: Path) -> dict[tuple[str, str], Path]:
             if path is None:
                 raise DataError(f"there is no file '{places[0]}'",
                                 remedy=f"put train_log.csv, test_log.csv, train_truth.csv and test_truth.csv in one "
-                                       f"folder and name it in data.path; source: {_BY_HAND}")
+                                       f"folder and name it in data.path; source: {_AUTHORS}")
             found[part, kind] = path
     return found
 

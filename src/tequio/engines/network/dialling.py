@@ -8,22 +8,18 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tequio import __version__
+from tequio.engines.network.answers import LARGEST_PAYLOAD, answer
+from tequio.engines.network.greetings import greeting
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
 from tequio.engines.network.renewal import RenewingParty
-from tequio.engines.network.transfers import Assembly, Part
+from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
-    HIGHEST,
-    LOWEST,
     Begin,
     Chunk,
     End,
     Expiring,
-    Failed,
     Goodbye,
-    Hello,
     Renewed,
-    Result,
     Waiting,
     Welcome,
     Work,
@@ -39,12 +35,11 @@ if TYPE_CHECKING:
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.site import Site
     from tequio.engines.network.telemetry import Telemetry
-    from tequio.engines.network.wire import FromCoordinator
+    from tequio.engines.network.wire import FromCoordinator, Hello
 
     Hear = Callable[[FromCoordinator, memoryview, Assembly], None]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-LARGEST_PAYLOAD = 1 << 32
 _LOOK_AROUND = 1.0
 
 
@@ -128,8 +123,8 @@ class PartyLink:
     """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
 
     def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
-        self._holding, self._site, self._telemetry = holding, site, telemetry
-        self._dialler = Dialler(home, telemetry, self._greeting, self._hear)
+        self._site, self._telemetry = site, telemetry
+        self._dialler = Dialler(home, telemetry, lambda: greeting(holding, site.policy), self._hear)
         self._tasks: deque[tuple[Work, list[bytes | memoryview]]] = deque()
         self._waiting: dict[str, bytes | memoryview] = {}
         self._something = threading.Condition()
@@ -145,10 +140,6 @@ class PartyLink:
         with self._something:
             self._something.notify_all()
 
-    def _greeting(self) -> Hello:
-        return Hello(self._holding.name, LOWEST, HIGHEST, __version__,
-                     self._site.policy.told_rows(self._holding.rows), self._holding.schema, self._holding.share)
-
     def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
         if isinstance(message, Chunk):
             assembly.take(message, body)
@@ -163,13 +154,13 @@ class PartyLink:
             self._queue(message, assembly.parts(message.parts, body))
 
     def _begin(self, run: str, announcement: bytes | memoryview) -> None:
-        answer = self._site.begin(run, announcement)
+        said = self._site.begin(run, announcement)
         with self._something:
             self._waiting.pop(run, None)
-            if isinstance(answer, Waiting):
+            if isinstance(said, Waiting):
                 self._waiting[run] = announcement
             self._something.notify_all()
-        self._dialler.send([frame(answer)])
+        self._dialler.send([frame(said)])
 
     def _queue(self, work: Work, parts: list[bytes | memoryview]) -> None:
         with self._something:
@@ -192,31 +183,17 @@ class PartyLink:
                     self._tasks.remove(ready)
                 undecided = list(self._waiting.items())
             if ready is not None:
-                self._dialler.send(self._answer(*ready))
+                self._dialler.send(answer(self._site, *ready))
             else:
                 self._ask_again(undecided)
 
     def _ask_again(self, undecided: list[tuple[str, bytes | memoryview]]) -> None:
         """See whether a person has decided in the meantime."""
         for run, announcement in undecided:
-            answer = self._site.begin(run, announcement)
-            if not isinstance(answer, Waiting):
+            said = self._site.begin(run, announcement)
+            if not isinstance(said, Waiting):
                 self._waiting.pop(run, None)
-                self._dialler.send([frame(answer)])
-
-    def _answer(self, work: Work, parts: list[bytes | memoryview]) -> Iterable[bytes]:
-        try:
-            record = self._site.do(work, parts)
-        except Exception as cause:
-            return [frame(Failed(work.run, work.position, work.digest, *self._site.explain(work, cause)))]
-        reply = Part(record.reply, lasting=True)
-        result = Result(work.run, work.position, work.digest, record.seconds, reply.place)
-        return _result_frames(reply, result)
-
-
-def _result_frames(reply: Part, result: Result) -> Iterator[bytes]:
-    yield from reply.frames
-    yield frame(result, reply.inline)
+                self._dialler.send([frame(said)])
 
 
 def _frames(outgoing: queue.SimpleQueue[Iterable[bytes] | None]) -> Iterator[bytes]:

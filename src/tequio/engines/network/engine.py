@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from annotated_types import Ge
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Lock
 
+    from tequio.engines.network.hub import Gateway, Hub
     from tequio.engines.network.service import Service
     from tequio.federation.exchange import Engine, Order
     from tequio.federation.payload import Payload
@@ -68,6 +69,29 @@ class Network:
         return Service(home, told, maximum_reply_bytes=self.maximum_reply_megabytes * MEGABYTE)
 
 
+class Terms(Protocol):
+    """An engine of this kind as a config describes it: its patience, and where its parties come from."""
+
+    @property
+    def deadline(self) -> float:
+        """Seconds for one task."""
+        ...
+
+    @property
+    def absence(self) -> float:
+        """Seconds that a party may be away."""
+        ...
+
+    @property
+    def wait(self) -> float:
+        """Seconds to wait for the parties at the beginning."""
+        ...
+
+    def service(self) -> Gateway:
+        """What brings the parties, not yet started."""
+        ...
+
+
 @dataclass
 class _Ticket:
     missing: set[int]
@@ -82,7 +106,7 @@ class NetworkEngine:
     thinks, and lets go of it while it waits for its parties.
     """
 
-    def __init__(self, how: Network, service: Service | None = None, turn: Lock | None = None) -> None:
+    def __init__(self, how: Terms, service: Gateway | None = None, turn: Lock | None = None) -> None:
         self._how, self._service, self._own_service = how, service, service is None
         self._turn = turn
         self._announcement = Announcement("run")
@@ -107,11 +131,7 @@ class NetworkEngine:
         names = [population.name(party) for party in range(len(population))]
         hub = self._service.hub
         with self._others_turn():
-            present = hub.wait(lambda here: here.keys() >= set(names), self._how.wait)
-        missing = [name for name in names if name not in present]
-        if missing:
-            raise EngineError(f"{len(missing)} of {len(names)} parties did not dial in within {self._how.wait:g} s: "
-                              f"{', '.join(missing[:5])}", remedy="start them (tequio party run), or raise engine.wait")
+            present = hub.expect(names, self._how.wait)
         self._check_shares([present[name].share for name in names], names)
         self._desk = Desk(self._announcement.run, names, [self._told(population, party) for party in range(len(names))])
         hub.open(self._desk)
@@ -196,7 +216,7 @@ class NetworkEngine:
         finally:
             self._turn.acquire()
 
-    def _opened(self) -> tuple[Desk, Any]:
+    def _opened(self) -> tuple[Desk, Hub]:
         if self._desk is None or self._service is None:
             raise EngineError("this engine is not open")
         return self._desk, self._service.hub

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +17,9 @@ from tequio.engines.network.certificates import (
     sign_request,
 )
 from tequio.engines.network.files import check_party_name, private_folder, write_private
+from tequio.engines.network.homes import PartyHome
 from tequio.engines.network.wire import Name  # noqa: TC001 - the decoder reads it
-from tequio.errors import ConfigError, EngineError, PermissionDenied
+from tequio.errors import EngineError, PermissionDenied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,9 +70,7 @@ def grant(home: CoordinatorHome, request: Request) -> bytes:
 def join(folder: Path, token: Token, name: str, facts: dict[str, Any]) -> str:
     """Enrol at the coordinator that made the token and lay out the party's folder; the authority's fingerprint."""
     check_party_name(name)
-    if (folder / "party.json").exists():
-        raise ConfigError(f"'{folder}' belongs to a party that has joined already",
-                          remedy="choose another --home, or delete it")
+    PartyHome(folder).refuse_taken()
     private_folder(folder)
     key_path = folder / "party.key"
     if not key_path.exists():  # kept from an attempt whose answer was lost, so that the token still works
@@ -81,8 +79,8 @@ def join(folder: Path, token: Token, name: str, facts: dict[str, Any]) -> str:
     certificate = _ask(token, Request(token.id, token.secret, name, request))
     write_private(folder / "party.pem", certificate)
     write_private(folder / "authority.pem", token.authority)
-    whole = {"name": name, "address": token.address, **({"listen": token.listen} if token.listen else {}), **facts}
-    write_private(folder / "party.json", json.dumps(whole, indent=1).encode())
+    listen = {"listen": token.listen} if token.listen else {}
+    PartyHome.create(folder, name, {"address": token.address, **listen, **facts})
     return fingerprint(token.authority)
 
 

@@ -95,6 +95,11 @@ class CoordinatorHome:
         """Whether that party joined to relay others."""
         return "aggregator" in (self.party(name) or {})
 
+    def is_member(self, name: str, aggregator: str) -> bool:
+        """Whether that party dials that aggregator, and was not sent away."""
+        known = self.party(name) if is_plain_name(name) else None
+        return known is not None and known.get("via") == aggregator and not known.get("revoked")
+
     def members(self, aggregator: str) -> dict[str, tuple[str, ...]]:
         """The parties that dial an aggregator, and the certificates that each may show."""
         return {name: tuple(facts["fingerprints"]) for name, facts in self.parties().items()
@@ -131,7 +136,7 @@ class CoordinatorHome:
 
     def renewed(self, name: str, certificate: bytes, key: str) -> None:
         """Note a party's new certificate; the one before it is good until the party dials with the new one."""
-        known = self.parties()[name]
+        known = self.party(name) or {"fingerprints": []}
         fingerprints = [*known["fingerprints"][-1:], fingerprint(certificate)]
         write_private(self._party(name), json.dumps({**known, "certificate": certificate.decode(), "key": key,
                                                      "fingerprints": fingerprints}).encode())
@@ -166,6 +171,21 @@ class PartyHome:
 
     folder: Path
 
+    @classmethod
+    def create(cls, folder: Path, name: str, facts: Mapping[str, Any]) -> PartyHome:
+        """Note who the party is and what it brings. A folder belongs to one party."""
+        check_party_name(name)
+        home = cls(folder)
+        home.refuse_taken()
+        write_private(private_folder(folder) / "party.json", json.dumps({"name": name, **facts}, indent=1).encode())
+        return home
+
+    def refuse_taken(self) -> None:
+        """Say so if the folder is a party's already."""
+        if (self.folder / "party.json").exists():
+            raise ConfigError(f"'{self.folder}' belongs to a party that has joined already",
+                              remedy="choose another --home, or delete it")
+
     @property
     def facts(self) -> dict[str, Any]:
         """Name, the coordinator's address, and the data's place."""
@@ -190,6 +210,11 @@ class PartyHome:
     def authority(self) -> bytes:
         """The certificate by which the coordinator proves itself."""
         return read_required(self.folder / "authority.pem", _PARTY_REMEDY)
+
+    @property
+    def coordinator(self) -> str:
+        """The fingerprint of the coordinator's authority; empty where it shows no certificate."""
+        return fingerprint(self.authority) if (self.folder / "authority.pem").exists() else ""
 
     @property
     def policy(self) -> Path:

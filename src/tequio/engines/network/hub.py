@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tequio.engines.network.wire import Begin, Declined, End, Failed, Ready, Result, Waiting, Withdraw, Work, frame
 from tequio.errors import EngineError
@@ -86,8 +86,9 @@ class Desk:
 class Hub:
     """All links and all runs of a coordinator."""
 
-    def __init__(self, note: Note, count: Note) -> None:
-        self._note, self._count = note, count
+    def __init__(self, note: Note, count: Note, remedy: str = "start them (tequio party run)") -> None:
+        self._note, self._count, self._remedy = note, count, remedy
+        self.trouble: dict[str, str] = {}
         self._changed = threading.Condition(threading.RLock())
         self._links: dict[str, Link] = {}
         self._known: dict[str, Hello] = {}
@@ -132,6 +133,20 @@ class Hub:
             self._changed.wait_for(lambda: is_enough(self.present()), seconds)
             return self.present()
 
+    def expect(self, names: Sequence[str], seconds: float) -> dict[str, Hello]:
+        """The greetings of these parties, once all are there."""
+        there = self.wait(lambda here: here.keys() >= set(names), seconds)
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise self.absent(f"{len(missing)} of {len(names)} parties did not dial in within {seconds:g} s: "
+                              f"{', '.join(missing[:5])}")
+        return {name: there[name] for name in names}
+
+    def absent(self, what: str) -> EngineError:
+        """The error about parties that are not there, with what is known to be in their way."""
+        known = "".join(f"; {cause}" for cause in list(self.trouble.values())[:3])
+        return EngineError(what + known, remedy=f"{self._remedy}, or raise engine.wait")
+
     def present(self) -> dict[str, Hello]:
         """Who is there, in the order of names."""
         with self._changed:
@@ -153,6 +168,11 @@ class Hub:
         """For how many seconds a party has been away; 0 where it is there."""
         with self._changed:
             return 0.0 if name in self._links else time.monotonic() - self._since.setdefault(name, time.monotonic())
+
+    def engaged(self, name: str) -> bool:
+        """Whether a run counts on that party."""
+        with self._changed:
+            return any(name in desk.names for desk in self._desks.values())
 
     def open(self, desk: Desk) -> None:
         """Start a run's correspondence."""
@@ -256,3 +276,20 @@ class Hub:
                                            if isinstance(answer, Waiting | Declined)}}
                     for desk in self._desks.values()}
             return {"parties": parties, "runs": runs}
+
+
+class Gateway(Protocol):
+    """What brings parties to a hub, while it is started."""
+
+    @property
+    def hub(self) -> Hub:
+        """Where they are brought."""
+        ...
+
+    def start(self) -> None:
+        """Let them come."""
+        ...
+
+    def stop(self) -> None:
+        """Let them go."""
+        ...

@@ -68,6 +68,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def judge_run(self, facts: Mapping[str, Any], authority: str, rows: int) -> None:
         """Refuse a run that the policy does not allow."""
+        if self.coordinators and not authority:
+            raise _refused("it lists 'coordinators', and this one shows no certificate of its own",
+                           "leave 'coordinators' out where the link is made by others, as in a Flower federation")
         if self.coordinators and authority not in self.coordinators:
             raise _refused("it is not among the policy's 'coordinators'", f"add '{authority}' there")
         _check_listed(str(facts.get("algorithm")), self.algorithms, "algorithm", "algorithms")

@@ -53,6 +53,11 @@ class Relay:
         """What the aggregator is called."""
         return self._link.hello.name
 
+    @property
+    def names(self) -> list[str]:
+        """The parties that are there through it."""
+        return sorted(self._parties)
+
     def tell_members(self) -> None:
         """Say whom it may let in."""
         self._link.send([frame(Members(self._home.members(self.name)))])
@@ -107,7 +112,7 @@ class Relay:
     def _greeted(self, name: str, hello: Hello) -> None:
         if name != hello.name or hello.aggregator:
             raise PayloadError(f"the aggregator '{self.name}' says that '{name[:80]}' is '{hello.name[:80]}'")
-        if name not in self._home.members(self.name):  # it may have been sent away a moment ago
+        if not self._home.is_member(name, self.name):  # it may have been sent away a moment ago
             self._telemetry.note("link refused", party=name, via=self.name, cause="it does not dial this aggregator")
             self._telemetry.count("refusals", kind="link")
             return

@@ -10,6 +10,7 @@ import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
+from tequio.engines.network.greetings import check_version
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link
@@ -18,7 +19,6 @@ from tequio.engines.network.renewal import RENEW_WITHIN_DAYS, RenewingCoordinato
 from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
     HIGHEST,
-    LOWEST,
     Chunk,
     Goodbye,
     Hello,
@@ -79,6 +79,10 @@ class Service:
         self._thread.join()
         self._loop.close()
 
+    def status(self) -> dict[str, Any]:
+        """Who is there, directly or through which aggregator, and what goes on."""
+        return {**self.hub.status(), "aggregators": {name: relay.names for name, relay in self._relays.items()}}
+
     def drop(self, name: str) -> None:
         """End the link of a party that is not wanted any more."""
         self.hub.drop(name)
@@ -86,7 +90,7 @@ class Service:
 
     async def _look_around(self) -> None:
         while self._renewing is not None:
-            self._renewing.look_around()
+            await asyncio.to_thread(self._renewing.look_around)
             await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
 
     async def _listen(self) -> None:
@@ -153,10 +157,7 @@ class Service:
         if hello.name != name:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
-        if hello.lowest > HIGHEST or hello.highest < LOWEST:
-            raise PermissionDenied(f"party '{name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
-                                   f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
-                                   f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
+        check_version(hello)
         if hello.aggregator and not (isinstance(self._home, CoordinatorHome) and self._home.is_aggregator(name)):
             raise PermissionDenied(f"party '{name}' did not join as an aggregator",
                                    remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")
@@ -191,6 +192,8 @@ class Service:
                 self._switch.disconnect(link)
             else:
                 relay.end()
+                if self._relays.get(hello.name) is relay:
+                    del self._relays[hello.name]
             self._telemetry.note("disconnected", party=hello.name)
 
     def _welcome(self, link: Link) -> Relay | None:
@@ -209,7 +212,7 @@ class Service:
         return relay
 
     def _tell_members(self) -> None:
-        for relay in self._relays.values():
+        for relay in list(self._relays.values()):
             relay.tell_members()
 
     async def _read(self, requests: AsyncIterator[bytes], link: Link, relay: Relay | None) -> None:

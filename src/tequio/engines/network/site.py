@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.engines.network.approvals import Approvals
 from tequio.engines.network.budget import BudgetBook
-from tequio.engines.network.certificates import fingerprint
-from tequio.engines.network.files import create_private
+from tequio.engines.network.files import create_private, private_folder, write_private
 from tequio.engines.network.journal import Journal, Record
 from tequio.engines.network.policy import check_installed
 from tequio.engines.network.wire import Declined, Ready, Waiting, clipped
@@ -48,7 +47,7 @@ class Site:
     def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry) -> None:
         self._home, self._holding, self.policy = home, holding, policy
         self._telemetry = telemetry
-        self._authority = fingerprint(home.authority)
+        self._authority = home.coordinator
         self._approvals = Approvals(home.folder / "approvals")
         self._budget = None if policy.budget is None else BudgetBook(home.folder / "budget.json", policy.budget.epsilon,
                                                                      policy.budget.delta)
@@ -70,7 +69,9 @@ class Site:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
             return Declined(run, clipped(message), clipped(getattr(cause, "remedy", "")))
-        self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"), parties=facts.get("parties"))
+        if self._is_news(run, announcement):
+            self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"),
+                                 parties=facts.get("parties"))
         return Ready(run)
 
     def knows(self, run: str) -> bool:
@@ -141,6 +142,15 @@ class Site:
             population.view(facts["index"])
             population = replace(population, seed=self._private_seed(str(facts["seed"])))
         return population
+
+    def _is_news(self, run: str, announcement: bytes | memoryview) -> bool:
+        """Whether the party hears this for the first time: links break, and then announcements are made again."""
+        path = private_folder(self._home.folder / "announced") / run
+        digest = sha256(announcement).hexdigest().encode()
+        if path.exists() and path.read_bytes() == digest:
+            return False
+        write_private(path, digest, sync=False)
+        return True
 
     def _seed_of(self, work: Work, parts: Sequence[bytes | memoryview]) -> int | None:
         """A seed for this very work: noise on two different replies must differ, whatever is asked again."""

@@ -81,7 +81,7 @@ def keep_results(plan: Plan, rows: Sequence[Row], contests: Sequence[Decided], f
 
 def _still_asked(study: Study, kept: Kept) -> Kept:
     """Without the numbers of cells and contests that the study no longer has."""
-    lines = {line.name for line in (*study.cells, *study.means)}
+    lines = {cell.name for cell in study.cells} | {mean.name for mean in study.means}
     contests = {contest.name for contest in study.contests}
     return Kept({name: value for name, value in kept.cells.items() if name in lines},
                 {name: value for name, value in kept.contests.items() if name in contests})

@@ -1,0 +1,1 @@
+"""A Flower federation as the link between a coordinator and its parties."""

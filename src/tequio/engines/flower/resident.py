@@ -1,0 +1,85 @@
+"""A party that stays up beside its SuperNode, with its rows open: a SuperNode starts a new process for every letter.
+
+The two talk over a loopback port with a secret in the party's folder. Only bytes are sent and read, never objects.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
+from typing import TYPE_CHECKING
+
+from tequio.engines.network.files import write_private
+from tequio.engines.network.wire import LARGEST_FRAME
+from tequio.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    Answering = Callable[[list[bytes]], list[bytes]]
+
+_FILE = "resident.json"
+_BROKEN = (OSError, EOFError, ValueError, KeyError, AuthenticationError)
+_DONE, _FAILED = b"done", b"failed"
+
+
+class Resident:
+    """Answers letters, one after another, until it is stopped."""
+
+    def __init__(self, folder: Path, answer: Answering) -> None:
+        self._path, self._answer = folder / _FILE, answer
+        secret = secrets.token_hex(32)
+        self._listener = Listener(("127.0.0.1", 0), authkey=secret.encode())
+        facts = {"port": self._listener.address[1], "secret": secret}
+        write_private(self._path, json.dumps(facts).encode(), sync=False)
+
+    def serve(self) -> None:
+        """Wait for letters, for as long as the process lives."""
+        while True:
+            try:
+                with self._listener.accept() as line:
+                    self._serve_one(line)
+            except _BROKEN:
+                continue  # a stranger without the secret, or a process that was killed while it waited
+
+    def close(self) -> None:
+        """Be gone: from now on the SuperNode's processes do the work themselves."""
+        self._path.unlink(missing_ok=True)
+        self._listener.close()
+
+    def _serve_one(self, line: Connection) -> None:
+        frames = _receive(line)
+        try:
+            said, answers = _DONE, self._answer(frames)
+        except Exception as cause:
+            said, answers = _FAILED, [str(cause).encode()]
+        line.send_bytes(said)
+        _send(line, answers)
+
+
+def ask_resident(folder: Path, frames: Sequence[bytes]) -> list[bytes] | None:
+    """The answer of the party that stays up for this folder; nothing where none does, or where it went away."""
+    try:
+        facts = json.loads((folder / _FILE).read_bytes())
+        with Client(("127.0.0.1", facts["port"]), authkey=facts["secret"].encode()) as line:
+            _send(line, frames)
+            said, answers = line.recv_bytes(16), _receive(line)
+    except _BROKEN:
+        return None
+    if said != _DONE:
+        raise EngineError(b"".join(answers).decode(errors="replace"))
+    return answers
+
+
+def _send(line: Connection, frames: Sequence[bytes]) -> None:
+    line.send_bytes(str(len(frames)).encode())
+    for data in frames:
+        line.send_bytes(data)
+
+
+def _receive(line: Connection) -> list[bytes]:
+    return [line.recv_bytes(LARGEST_FRAME) for _ in range(int(line.recv_bytes(20)))]
