@@ -18,8 +18,7 @@ from tequio.privacy.accounting import Release
 from .passages import LOUD, PARTIES, QUIET, SPREAD, passed
 from .ways import Way, distance, length, updates
 
-STAGES = set(registry.names("stage")) - {"group-sum"}
-"""All but one that needs a hierarchy, and has tests of its own."""
+STAGES = set(registry.names("stage"))
 
 LOSSY = {"top-k": 0.95, "random-k": 4.0, "quantise": 0.02, "low-rank": 0.95}
 """How far a round may be off, as a share of the update's length."""
@@ -28,12 +27,14 @@ SMALLER = {"top-k": 0.5, "random-k": 0.5, "quantise": 0.5, "low-rank": 0.5}
 """At most so much crosses of what would without."""
 
 COMPRESSING = {*LOSSY, "delta-zstd"}
-HIDING = {"secure-sum", "encrypted-sum"}
+HIDING = {"secure-sum", "encrypted-sum", "group-sum"}
 NOISING = set(LOUD)
 AT_COORDINATOR, BOUNDING = {"central-dp", "dp-ftrl"}, {"central-dp", "dp-ftrl", "distributed-dp", "local-dp"}
 ON_MODELS = {"central-dp", "dp-ftrl", "distributed-dp", "local-dp", "dp-sums"}
 
 REFUSED: list[tuple[set[str], set[str], str]] = [
+    (AT_COORDINATOR | {"distributed-dp"}, {"group-sum"}, "'group-sum' adds up in groups"),
+    ({"group-sum"}, {"verified"}, "makes means of groups"),
     (STAGES - {"attack"}, {"attack"}, "works on what the task made, so it comes before"),
     (NOISING, NOISING, "both add noise for privacy, and one account is kept"),
     (AT_COORDINATOR | {"distributed-dp"}, {"quantise", "random-k", "top-k", "low-rank"},
@@ -106,7 +107,7 @@ def test_behind_a_hiding_stage_no_update_reaches_the_coordinator(pair: tuple[str
     passage = passed(*pair)
     assert not any(isinstance(value, np.ndarray) for payload in passage.replies.payloads
                    for value in payload["update"].values())
-    assert any(task.startswith(("secure-sum.", "encrypted-sum.")) for task in passage.tasks)
+    assert any(task.startswith(("secure-sum.", "encrypted-sum.", "group-sum.")) for task in passage.tasks)
 
 
 @pytest.mark.parametrize("pair", [pair for pair in COMPOSED if "verified" in pair], ids=" then ".join)
@@ -197,8 +198,3 @@ def test_composed_compression_undoes_both_and_crosses_smaller(first: str, second
 
 def test_every_quiet_stage_has_a_loud_twin() -> None:
     assert QUIET.keys() == LOUD.keys() == {name for name in STAGES if hasattr(made(name), "planned")}
-
-
-@pytest.mark.parametrize("name", ["central-dp", "dp-ftrl", "distributed-dp"])
-def test_sums_in_groups_are_not_accounted_for(name: str) -> None:
-    assert "'group-sum' adds up in groups" in why_not([made(name), made("group-sum")])

@@ -12,7 +12,7 @@ from tequio.federation.composition import check_stages
 from tequio.federation.stages import Trait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tequio.experiments.tables import Config
     from tequio.federation.stages import Stage
@@ -33,22 +33,10 @@ def check_composition(config: Config) -> None:
                           f"with the aggregator '{config.aggregator['name']}' is not only made of such",
                           remedy="use an algorithm such as 'fedavg' with the aggregator 'mean'")
     hiding = next((made for made in stages if getattr(made, "trait", Trait()).hides), None)
-    if getattr(hiding, "sums_in_groups", False):
-        _refuse_whole_sums(stages)
     for what, why in _needs_single_updates(config, hiding) if hiding is not None else ():
         raise ConfigError(f"{what} does not go with the stage '{name_of(type(hiding))}', which shows the coordinator a "
                           f"sum and no single update: {why}",
                           remedy="leave one of the two out (docs: Secure aggregation)")
-
-
-def _refuse_whole_sums(stages: Sequence[Stage]) -> None:
-    """Means of groups are numbers like any other: nothing can ride along or be proved, and aggregators see updates."""
-    for stage in stages:
-        trait = getattr(stage, "trait", Trait())
-        if trait.proves or trait.noise in ("sum", "coordinator"):
-            raise ConfigError(f"the stage '{name_of(type(stage))}' counts on sums in whole numbers, and 'group-sum' "
-                              "makes means of groups, whose aggregators see single updates",
-                              remedy="use 'secure-sum' with one coordinator, or noise of the parties' own")
 
 
 def _needs_single_updates(config: Config, hiding: Stage) -> Iterator[tuple[str, str]]:

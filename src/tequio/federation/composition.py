@@ -66,12 +66,22 @@ def _wrong_form(stages: Sequence[Stage]) -> str:
 def _wrong_order(stages: Sequence[Stage]) -> str:
     for place, stage in enumerate(stages):
         for later in stages[place + 1:]:
-            if trait_of(stage).noise in ("coordinator", "sum") and getattr(later, "sums_in_groups", False):
-                return (f"'{_name(later)}' adds up in groups, whose aggregators see single updates, and the account of "
-                        f"'{_name(stage)}' knows of the coordinator only")
+            reason = _in_groups(stage, later)
+            if reason:
+                return reason
             reason = _conflict(trait_of(stage), trait_of(later), _name(stage), _name(later))
             if reason:
                 return reason
+    return ""
+
+
+def _in_groups(stage: Stage, later: Stage) -> str:
+    """What does not go with means of groups: nothing is counted there in whole numbers, and aggregators see updates."""
+    if getattr(later, "sums_in_groups", False) and trait_of(stage).noise in ("coordinator", "sum"):
+        return (f"'{_name(later)}' adds up in groups, whose aggregators see single updates, and the account of "
+                f"'{_name(stage)}' knows of the coordinator only")
+    if getattr(stage, "sums_in_groups", False) and trait_of(later).proves:
+        return (f"'{_name(later)}' proves sums in whole numbers, and '{_name(stage)}' makes means of groups")
     return ""
 
 
