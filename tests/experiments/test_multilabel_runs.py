@@ -75,7 +75,7 @@ def test_other_algorithms_keep_their_own_baseline():
 
 def test_the_algorithm_itself_can_end_a_run_and_its_round_is_kept(folder):
     ended = tequio.run(CONFIG, rounds=40, algorithm={"name": "mlfedavg-plus", "federated_rounds": 3,
-                                                     "personal_rounds": 2})
+                                                     "personal_rounds": 2, "second_rounds": 0})
     assert (ended.summary["rounds"], ended.summary["stopped"]) == (5, "personal phase done")
     assert "test.f1_macro" in ended.summary["metrics"]  # the last round is always evaluated
 
