@@ -10,6 +10,8 @@ from tequio.algorithms.horizontal.fedavg import FedAvg
 from tequio.algorithms.horizontal.scaffold import Scaffold
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import Parts
+from tequio.federation.exchange import Reply
+from tequio.federation.replies import Replies
 from tequio.federation.selection import FixedParties
 from tequio.learners.kmeans import KMeans
 from tequio.learners.learner import LocalTraining
@@ -75,6 +77,13 @@ def test_weights_by_size_weigh_control_variates_alike() -> None:
     algorithm = Scaffold(weights="size", parts=toy.parts())
     state = toy.run(algorithm, toy.federation(toy.targets([2.0, 2.0, 2.0], -2.0)))
     assert state.memory["control"]["w"] == [-1.0]
+
+
+@pytest.mark.parametrize(("weights", "share"), [("size", 0.75), ("uniform", 0.5)])
+def test_noise_in_nobodys_name_is_no_answer(weights: str, share: float) -> None:
+    algorithm, federation = Scaffold(weights=weights, parts=toy.parts()), toy.federation(toy.targets([2.0] * 3, -2.0))
+    assert algorithm.share_of_all(federation, Replies((Reply(0, {}),))) == share
+    assert algorithm.share_of_all(federation, Replies((Reply(-1, {}),))) == 0.0
 
 
 def test_control_removes_the_drift_that_federated_averaging_ends_in() -> None:

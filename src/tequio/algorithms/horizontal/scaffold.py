@@ -96,11 +96,11 @@ class Scaffold(Algorithm):
                              control_aggregator=mean_control.memory)
 
     def share_of_all(self, federation: Federation, replies: Replies) -> float:
-        """|S| / N: how much of the federation answered, in parties or in rows."""
-        everyone = federation.eligible()
+        """|S| / N: how much of the federation answered, in parties or in rows; noise in nobody's name is no answer."""
+        everyone, answered = federation.eligible(), replies.parties[replies.parties >= 0]
         if self.weights == "uniform":
-            return len(replies) / len(everyone)
-        return float(federation.sizes[replies.parties].sum() / federation.sizes[everyone].sum())
+            return len(answered) / len(everyone)
+        return float(federation.sizes[answered].sum() / federation.sizes[everyone].sum())
 
 
 def _own_control(party: Party, payload: Payload) -> Arrays:
