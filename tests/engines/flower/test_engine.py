@@ -145,8 +145,10 @@ def test_a_node_that_is_no_party_is_named_when_one_is_missing(dealt, village, tm
 
 
 def test_nodes_of_others_do_not_disturb_a_run(dealt, village, tmp_path):
+    alone = lead(config_of(dealt, tmp_path, rounds=1), village, "undisturbed")
     village.people[99] = lambda name, letter: Answer(name, error="ValueError")
-    lead(config_of(dealt, tmp_path, rounds=1), village, "a-run")
+    disturbed = lead(config_of(dealt, tmp_path, rounds=1), village, "a-run")
+    assert disturbed.summary["model_sha256"] == alone.summary["model_sha256"]
 
 
 @pytest.mark.parametrize("answer", [
