@@ -7,6 +7,7 @@ back (its reply). `training_task` makes a task of these two functions, together 
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.errors import ConfigError, DataError
@@ -14,7 +15,7 @@ from tequio.federation.algorithm import Algorithm, State
 from tequio.federation.columns import Columns
 from tequio.federation.models import difference, mixed, take_off
 from tequio.federation.task import task
-from tequio.learners.batches import is_finite
+from tequio.learners.batches import check_memory, is_finite
 from tequio.learners.learner import Correction, GradientLearner, Job, TrainedTogether
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.federation.replies import Replies
     from tequio.federation.task import Task
-    from tequio.learners.learner import Arrays, LocalTraining, Trained
+    from tequio.learners.learner import Arrays, Learner, LocalTraining, Trained
 
     MakeJob = Callable[[Party, Payload, Mapping[str, Any]], Job]
     MakeReply = Callable[[Party, Payload, Trained, Mapping[str, Any]], Payload]
@@ -51,9 +52,13 @@ def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJo
         content: Payload = {}
         for how, make_job, make_reply in phases:
             work, local = make_job(party, payload, settings), local_training(party, settings, how)
+            kept = f"optimizer memory of {name}, {how}"
             result = settings["learner"].train(work.model, work.data, local, work.rng, correction=work.correction,
-                                               learning_rate=local.rate(party.round))
+                                               learning_rate=local.rate(party.round),
+                                               **optimizer_memory(settings["learner"], local, party.state, kept))
             content |= make_reply(party, payload, _sound(result), settings)
+            if result.memory:
+                party.state[kept] = result.memory
         return content
 
     def together(parties: Sequence[Party], payloads: Sequence[Payload],
@@ -83,6 +88,8 @@ def _common_training(parties: Sequence[Party], settings: Mapping[str, Any], how:
     if len(ways) > 1 or not hasattr(learner, "train_together"):  # isinstance of a protocol is slow, and this is hot
         return None
     local = ways.pop()
+    if local.optimizer_memory == "kept":
+        return None
     return local if learner.trains_together(parties[0].data.train.schema, local) else None
 
 
@@ -104,6 +111,15 @@ def local_training(party: Party, settings: Mapping[str, Any], how: str = "local"
     own = party.settings.get("local")
     local: LocalTraining = settings.get(how) or settings["local"]
     return replace(local, **own) if own else local
+
+
+def optimizer_memory(learner: Learner, local: LocalTraining, state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What `train` has to be given so that the optimizer goes on with what is kept under a name, if it is kept."""
+    if local.optimizer_memory == "fresh":
+        return {}
+    if "memory" not in signature(learner.train).parameters:
+        check_memory(local, None)
+    return {"memory": state.get(name, {})}
 
 
 def job_from(party: Party, model: Arrays, correction: Correction | None = None, purpose: str = "train") -> Job:
@@ -201,3 +217,6 @@ def require_sgd(local: LocalTraining, name: str) -> None:
     if local.optimizer != "sgd":
         raise ConfigError(f"'{name}' infers gradients from how far a party moved, which '{local.optimizer}' hides",
                           remedy="set the local optimizer to 'sgd'")
+    if local.momentum and local.optimizer_memory == "kept":
+        raise ConfigError(f"'{name}' infers gradients from how far a party moved, which momentum of earlier rounds "
+                          "hides", remedy="set local.optimizer_memory = 'fresh', or local.momentum = 0")

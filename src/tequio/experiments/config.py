@@ -53,7 +53,8 @@ _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {
                                "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
                                "rules.replays": Rules().replays, "data.partition.called": None,
                                "data.partition.key_holder": False, "data.binary": False, "data.enrolled": False,
-                               "data.groups": "presentation", "data.later": "", "data.columns": False}
+                               "data.groups": "presentation", "data.later": "", "data.columns": False,
+                               "local.optimizer_memory": "fresh"}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:

@@ -235,7 +235,7 @@ class Algorithm(ABC):
         """What the coordinator's own rows make of the model, for an aggregator that asks for it."""
         if not getattr(self.parts.aggregator, "root_rows", 0) or federation.root is None:
             return None
-        local = self.parts.local
+        local = replace(self.parts.local, optimizer_memory="fresh")
         trained = self.learner.train(state.model, federation.root, local, federation.rng("root"),
                                      learning_rate=local.rate(federation.round))
         return models.difference(trained.model, state.model)

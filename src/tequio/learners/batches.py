@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.errors import DataError, TequioError
+from tequio.errors import ConfigError, DataError, TequioError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +35,14 @@ def _steps_of_epochs(steps_an_epoch: int, epochs: int, steps: int) -> tuple[int,
         return (steps_an_epoch,) * epochs
     whole, rest = divmod(steps, steps_an_epoch)
     return (steps_an_epoch,) * whole + (rest,) * (rest > 0)
+
+
+def check_memory(how: LocalTraining, memory: Arrays | None) -> None:
+    """Refuse to forget what should be kept: whoever trains must hand over what was kept so far, if only nothing yet."""
+    if how.optimizer_memory == "kept" and memory is None:
+        raise ConfigError("this training cannot keep what the optimizer remembers from round to round",
+                          remedy="set local.optimizer_memory = 'fresh', or choose an algorithm such as 'fedavg' with a "
+                                 "torch learner")
 
 
 def row_orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

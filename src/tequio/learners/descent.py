@@ -16,7 +16,7 @@ class Optimizer:
     """How the weights of one party go down, with the optimizer's memory of this training.
 
     The gradient of a batch is clipped first; then each gains its offset, pull * (weights - anchor) and weight decay.
-    Weights at the places `frozen` do not move.
+    Weights at the places `frozen` do not move. `memory` and `age`, its steps so far, may come from an earlier training.
     """
 
     how: LocalTraining
@@ -26,6 +26,7 @@ class Optimizer:
     pull: float = 0.0
     frozen: tuple[int, ...] = ()
     steps: int = 0
+    age: int = 0
     memory: list[list[Tensor]] = field(default_factory=list)
 
     def step(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
@@ -37,7 +38,7 @@ class Optimizer:
         if self.how.optimizer == "adam":
             self.memory = self.memory or [[torch.zeros_like(weight) for weight in weights] for _ in range(2)]
             first, second = self.memory
-            adam_step(weights, _laid_out_like(weights, gradients), first, second, self.steps, self.rate)
+            adam_step(weights, _laid_out_like(weights, gradients), first, second, self.age + self.steps, self.rate)
         else:
             torch._foreach_add_(weights, self._velocity(gradients), alpha=-self.rate)
 

@@ -16,6 +16,7 @@ from scipy import sparse
 from tequio.data.schema import Target
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.learners import metrics
+from tequio.learners.batches import check_memory
 from tequio.learners.flat import as_doubles, check_numeric, flat_features
 from tequio.learners.learner import Trained
 from tequio.learners.private_training import refuse_private
@@ -72,6 +73,7 @@ class KMeans:
         if correction is not None:
             raise ConfigError("'kmeans' has no gradient to correct",
                               remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")
+        check_memory(how, None)
         if how.steps:
             raise ConfigError("'kmeans' counts epochs, not steps", remedy="set local.epochs instead of local.steps")
         if not len(data):

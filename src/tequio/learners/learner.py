@@ -33,13 +33,15 @@ class LocalTraining:
         epochs: passes over the party's training rows
         steps: stop after this many batches instead of counting epochs (0: count epochs)
         batch: rows a batch (0: all rows in one batch)
-        optimizer: sgd or adam; its memory starts afresh every round
+        optimizer: sgd or adam
         learning_rate: step size
         momentum: heavy-ball momentum of sgd
         weight_decay: L2 pull of every weight towards zero
         decay: factor on the learning rate after every round
         clip_norm: largest norm of a batch's gradient (0: no clipping)
         shuffle: draw a new row order every epoch; false takes rows as stored
+        optimizer_memory: what momentum and adam remember of earlier steps: fresh (forgotten after every round) or kept
+            (in the party's private state, from round to round)
     """
 
     epochs: Annotated[int, Ge(0)] = 1
@@ -52,6 +54,7 @@ class LocalTraining:
     decay: Annotated[float, Interval(gt=0, le=1)] = 1.0
     clip_norm: Annotated[float, Ge(0)] = 0.0
     shuffle: bool = True
+    optimizer_memory: Literal["fresh", "kept"] = "fresh"
 
     def rate(self, round: int) -> float:
         """Learning rate of a round (rounds count from 1)."""
@@ -77,12 +80,14 @@ class Correction:
 
 @dataclass(frozen=True)
 class Trained:
-    """What local training gives: the new parameters, how many steps it took, and the mean loss of the last epoch."""
+    """What local training gives: the new parameters, how many steps it took, the mean loss of the last epoch, and what
+    the optimizer remembers where that is to be kept."""
 
     model: Arrays
     steps: int
     loss: float
     rows: int
+    memory: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def _check_settings(learner: str, model: Arrays, data: Dataset, how: LocalTraini
     if correction is not None:
         raise ConfigError(f"'{learner}' is trained by scikit-learn, which cannot correct gradients",
                           remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")
-    asked = {"adam": how.optimizer == "adam", "momentum": how.momentum > 0, "clip_norm": how.clip_norm > 0}
+    asked = {"adam": how.optimizer == "adam", "momentum": how.momentum > 0, "clip_norm": how.clip_norm > 0,
+             "optimizer_memory": how.optimizer_memory == "kept"}
     unknown = [setting for setting, is_asked in asked.items() if is_asked]
     if unknown:
         raise ConfigError(f"'{learner}' is trained by scikit-learn, which has no {' and no '.join(unknown)}",

@@ -43,13 +43,15 @@ class PrivateTraining(LocalTraining):
         epochs: expected passes over the party's training rows
         steps: take this many steps instead of counting epochs (0: count epochs)
         batch: expected rows a batch (0: all rows in every batch)
-        optimizer: sgd or adam; its memory starts afresh every round
+        optimizer: sgd or adam
         learning_rate: step size
         momentum: heavy-ball momentum of sgd
         weight_decay: L2 pull of every weight towards zero
         decay: factor on the learning rate after every round
         clip_norm: largest norm of a batch's gradient after noise (0: no clipping)
         shuffle: has no meaning here, batches are always drawn
+        optimizer_memory: what momentum and adam remember of earlier steps: fresh (forgotten after every round) or kept
+            (in the party's private state, from round to round)
         row_clip: largest norm of a row's gradient
         noise: standard deviation of the noise on a batch's sum, in units of `row_clip` (left out: as privacy.epsilon
             asks)

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tequio.learners import metrics
 from tequio.learners.batched import LARGEST, train_stacks
-from tequio.learners.batches import check_finite, check_trainable
+from tequio.learners.batches import check_finite, check_memory, check_trainable
 from tequio.learners.learner import Trained
 from tequio.learners.losses import row_losses, scores_of, target_array
 from tequio.learners.mixtures import StackJudge, judge_one_by_one
 from tequio.learners.private_training import PrivateTraining, descend_privately
 from tequio.learners.torch_model import check_model, fresh_model, model_for
 from tequio.learners.torch_state import require_torch, seeded_beside
-from tequio.learners.torch_training import descend, optimizer_for, outputs_of, whole_gradient
+from tequio.learners.torch_training import (
+    descend,
+    memory_of,
+    optimizer_for,
+    outputs_of,
+    recall,
+    whole_gradient,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +54,16 @@ class TorchLearner(ABC):
         return fresh_model(self, schema, rng)
 
     def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
-              learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
-        """Train a copy of `model` on the rows by autograd."""
+              learning_rate: float | None = None, correction: Correction | None = None,
+              memory: Arrays | None = None) -> Trained:
+        """Train a copy of `model` on the rows by autograd, going on with the optimizer's memory where it is kept."""
         check_trainable(data)
+        check_memory(how, memory)
         ready = self._loaded(model, data.schema)
         ready.module.train()
         rate = how.learning_rate if learning_rate is None else learning_rate
         optimizer = optimizer_for(ready, model, how, rate, correction)
+        recall(optimizer, ready, memory or {})
         with seeded_beside(rng, ready.device, is_needed=ready.is_random):
             weights = correction.label_weights if correction else None
             if isinstance(how, PrivateTraining):
@@ -62,7 +72,8 @@ class TorchLearner(ABC):
                 loss = descend(ready, data, how, rng, optimizer, weights)
         trained = ready.dump()
         check_finite(trained, data, optimizer.steps)
-        return Trained(trained, optimizer.steps, loss, len(data))
+        return Trained(trained, optimizer.steps, loss, len(data),
+                       memory_of(optimizer, ready) if how.optimizer_memory == "kept" else {})
 
     def predict(self, model: Arrays, data: Dataset) -> NDArray[Any]:
         """Probabilities of classes or labels, or predicted numbers."""
@@ -113,6 +124,7 @@ class TorchLearner(ABC):
         """Train all jobs in batched matrix products; modules that are no dense stack train one by one."""
         if not jobs:
             return []
+        check_memory(how, None)
         ready = self._ready(jobs[0].data.schema)
         if (ready.stack is None or isinstance(how, PrivateTraining)
                 or any(job.correction and job.correction.frozen for job in jobs)):

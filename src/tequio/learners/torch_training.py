@@ -11,6 +11,7 @@ from tequio.errors import DataError
 from tequio.learners.batches import batch_rows, diverged, row_orders
 from tequio.learners.descent import Optimizer
 from tequio.learners.losses import mean_loss, row_losses, target_array
+from tequio.learners.torch_model import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,32 @@ def optimizer_for(ready: TorchModel, start: Arrays, how: LocalTraining, rate: fl
                      offsets=None if correction.offset is None else ready.weights_like(correction.offset),
                      anchors=ready.weights_like(anchor) if correction.pull else None,
                      frozen=tuple(place for place, name in enumerate(ready.names) if name in correction.frozen))
+
+
+def recall(optimizer: Optimizer, ready: TorchModel, kept: Arrays) -> None:
+    """Let the optimizer go on where an earlier one stopped; nothing kept is a beginning."""
+    import torch
+
+    if not kept:
+        return
+    optimizer.age = int(kept["age"])
+    check_model(kept, {f"{kind}/{name}": ready.shapes[name] for kind in _remembered(optimizer.how)
+                       for name in ready.names})
+    optimizer.memory = [[torch.empty_like(weight).copy_(torch.from_numpy(kept[f"{kind}/{name}"]))
+                         for name, weight in zip(ready.names, ready.weights, strict=True)]
+                        for kind in _remembered(optimizer.how)]
+
+
+def memory_of(optimizer: Optimizer, ready: TorchModel) -> Arrays:
+    """What the optimizer remembers, by name."""
+    kept = {f"{kind}/{name}": np.array(tensor.cpu().numpy(), order="C")
+            for kind, tensors in zip(_remembered(optimizer.how), optimizer.memory, strict=False)
+            for name, tensor in zip(ready.names, tensors, strict=True)}
+    return {"age": np.array(optimizer.age + optimizer.steps), **kept} if kept else {}
+
+
+def _remembered(how: LocalTraining) -> tuple[str, ...]:
+    return ("first", "second") if how.optimizer == "adam" else ("velocity",) if how.momentum else ()
 
 
 def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random.Generator,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.algorithms.training import fresh_state, train, training_settings
+from tequio.algorithms.training import fresh_state, optimizer_memory, train, training_settings
 from tequio.algorithms.trees.fitting import agreed, fit, fits_trees, usable_by
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import Algorithm, State
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
 
 
+_KEPT = "optimizer memory"
+
+
 @register("algorithm", "centralised")
 @dataclass(frozen=True, kw_only=True)
 class Centralised(Algorithm):
     """All training rows in one place: those of the partition 'pooled', or those of all simulated parties.
 
-    With one party the same numbers as federated averaging: a round is one local training, and the optimizer's memory
-    starts afresh every round. With several parties a simulation trains on all their training rows, and each party
-    judges the model by its own rows, so that alone, federated and centralised are compared party by party on the same
-    rows. Trees are fitted in the first round, and further rounds change nothing. Selector, stages and aggregator do
-    not apply.
+    With one party the same numbers as federated averaging: a round is one local training. With several parties a
+    simulation trains on all their training rows, and each party judges the model by its own rows, so that alone,
+    federated and centralised are compared party by party on the same rows. Trees are fitted in the first round, and
+    further rounds change nothing. Selector, stages and aggregator do not apply.
     """
 
     def start(self, federation: Federation) -> State:
@@ -44,18 +46,20 @@ class Centralised(Algorithm):
         if fits_trees(self) and state.model:
             return state
         if len(federation) > 1:
-            return state.next(self._learnt(federation, state))
+            return self._learnt(federation, state)
         if fits_trees(self):
             return self._fitted(federation, state)
         replies = federation.ask(federation.everyone(), train, {"model": state.model}, settings=training_settings(self))
         return state.next(shifted(state.model, replies[0].payload["update"])) if replies else state
 
-    def _learnt(self, federation: Federation, state: State) -> dict[str, object]:
+    def _learnt(self, federation: Federation, state: State) -> State:
         """What the learner makes of all parties' training rows."""
         rows, rng, local = training_rows(federation), federation.rng("centralised"), self.parts.local
         if fits_trees(self):
-            return dict(self.parts.learner.fit(rows, rng).to_payload())  # type: ignore[union-attr]
-        return dict(self.learner.train(state.model, rows, local, rng, learning_rate=local.rate(federation.round)).model)
+            return state.next(dict(self.parts.learner.fit(rows, rng).to_payload()))  # type: ignore[union-attr]
+        trained = self.learner.train(state.model, rows, local, rng, learning_rate=local.rate(federation.round),
+                                     **optimizer_memory(self.learner, local, state.memory, _KEPT))
+        return state.next(dict(trained.model), **({_KEPT: trained.memory} if trained.memory else {}))
 
     def _fitted(self, federation: Federation, state: State) -> State:
         replies = federation.ask(federation.everyone(), fit, check=usable_by(self.learner, federation.schema),

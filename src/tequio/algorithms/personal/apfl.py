@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays
 
 
+_KEPT = ("optimizer memory of the copy", "optimizer memory of the own model")
+
+
 @register("algorithm", "apfl", paper="Deng et al., 2020")
 @dataclass(frozen=True, kw_only=True)
 class Apfl(Personal):
@@ -80,7 +83,8 @@ def train_mixture(party: Party, payload: Payload, settings: Mapping[str, Any]) -
     common: Arrays = payload["model"]
     own: Arrays = party.state.get("own_model", common)
     share, losses = float(party.state.get("share", settings["share"])), [float("nan")]
-    down, own_down = (Descent(local, local.rate(party.round)) for _ in range(2))
+    keeps, rate = local.optimizer_memory == "kept", local.rate(party.round)
+    down, own_down = (Descent(local, rate, party.state.get(name) if keeps else None) for name in _KEPT)
     for batch in batches(rows, local, party.rng("train")):
         gradient, loss = learner.gradient(common, batch)
         common = down.step(common, gradient)
@@ -90,6 +94,8 @@ def train_mixture(party: Party, payload: Payload, settings: Mapping[str, Any]) -
         share = float(np.clip(share - settings["share_rate"] * along, 0.0, 1.0))
         losses.append(loss)
     party.state["own_model"], party.state["share"] = own, share
+    if keeps:
+        party.state.update({name: descent.memory for name, descent in zip(_KEPT, (down, own_down), strict=True)})
     return {"update": difference(common, payload["model"]), "rows": len(rows), "steps": len(losses) - 1,
             "loss": float(np.mean(losses[1:])) if len(losses) > 1 else losses[0]}
 

@@ -5,7 +5,7 @@ Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage: Federated evaluation of on-dev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
@@ -47,7 +47,8 @@ class FineTuning(Personal):
 
     def told(self, part: str = "test") -> dict[str, Any]:
         """With the training of the tuning."""
-        return {**super().told(part), "local": with_epochs(self.parts.local, self.epochs)}
+        tuning = replace(with_epochs(self.parts.local, self.epochs), optimizer_memory="fresh")
+        return {**super().told(part), "local": tuning}
 
     def round(self, federation: Federation, state: State) -> State:
         """One round of federated averaging."""

@@ -4,8 +4,9 @@ Martínez Enríquez, Iglesias Rodríguez, García Polo: Análise de estratexias 
 heteroxéneos (Universidade de Santiago de Compostela).
 
 A round is one of federated averaging, with the aggregator `consistency`, and then a local one: each party trains
-W + delta from the new W and keeps the new delta. Nothing of the second reaches the first. The optimizer begins afresh
-in every training, which the paper leaves open.
+W + delta from the new W and keeps the new delta. Nothing of the second reaches the first. The paper
+leaves open whether the optimizer begins afresh in every training; its authors' program keeps two at every party, as
+local.optimizer_memory = "kept" does here.
 """
 
 from __future__ import annotations

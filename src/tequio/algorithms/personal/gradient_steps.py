@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
     from tequio.federation.party import Party
+    from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays, LocalTraining
 
 
@@ -35,12 +36,21 @@ def training_rows(party: Party) -> Dataset:
 
 
 class Descent:
-    """The optimizer of a local training on named arrays: plain steps with momentum, or Adam."""
+    """The optimizer of a local training on named arrays: plain steps with momentum, or Adam.
 
-    def __init__(self, how: LocalTraining, rate: float) -> None:
-        self._how, self._rate, self._steps = how, rate, 0
-        self._first: dict[str, Any] = {}
-        self._second: dict[str, Any] = {}
+    It goes on from the memory of an earlier one.
+    """
+
+    def __init__(self, how: LocalTraining, rate: float, memory: Payload | None = None) -> None:
+        kept = memory or {"steps": 0, "first": {}, "second": {}}
+        self._how, self._rate, self._steps = how, rate, int(kept["steps"])
+        self._first: dict[str, Any] = dict(kept["first"])
+        self._second: dict[str, Any] = dict(kept["second"])
+
+    @property
+    def memory(self) -> Payload:
+        """What it remembers."""
+        return {"steps": self._steps, "first": dict(self._first), "second": dict(self._second)}
 
     def step(self, model: Arrays, gradient: Arrays) -> Arrays:
         """The model after one step."""
@@ -63,7 +73,8 @@ class Descent:
 
 def require_plain_sgd(how: LocalTraining, name: str) -> None:
     """Refuse settings that an algorithm whose steps are its own has no place for."""
-    asked = {"adam": how.optimizer == "adam", "momentum": how.momentum > 0, "clip_norm": how.clip_norm > 0}
+    asked = {"adam": how.optimizer == "adam", "momentum": how.momentum > 0, "clip_norm": how.clip_norm > 0,
+             "optimizer_memory": how.optimizer_memory == "kept"}
     unknown = [setting for setting, is_asked in asked.items() if is_asked]
     if unknown:
         raise ConfigError(f"'{name}' takes plain gradient steps of its own, and has no {' and no '.join(unknown)}",
