@@ -38,6 +38,22 @@ def test_a_router_says_where_rows_go_and_how_novel_they_are(tmp_path: Any) -> No
     assert metrics["novelty.mnist.mnist.mean"] < metrics["novelty.mnist.syn.mean"]
 
 
+def test_ablations_of_one_run_are_those_of_runs_of_their_own(tmp_path: Any) -> None:
+    """Neither the router nor the increments feed back into training, so one run answers for all three."""
+    keys: dict[str, Any] = {"attack": {"name": "backdoor", "parties": ["svhn"]},
+                            "local": {"optimizer": "adam", "epochs": 5, "optimizer_memory": "kept",
+                                      "learning_rate": 0.01}}
+    full = {"name": "flprotector", "router": {"name": "pca", "components": 3}}
+    metrics = run(tmp_path, algorithm=full, **keys).summary["metrics"]
+    for name, change in (("own", {"router": ""}), ("common", {"personalise": False})):
+        without = run(tmp_path, algorithm=full | change, **keys).summary["metrics"]
+        same = {key for key in without if key.startswith(("local.", "global.", "attack."))}
+        assert {key: metrics[f"{name}.{key}"] for key in same} == {key: without[key] for key in same}
+        assert {"local.accuracy", "attack.success"} <= same
+    assert len({metrics["global.accuracy"], metrics["own.global.accuracy"], metrics["common.global.accuracy"]}) == 3
+    assert not any(key.startswith(("own.route", "common.novelty")) for key in metrics)
+
+
 def test_newcomers_never_train_and_are_reported_on(tmp_path: Any) -> None:
     result = run(tmp_path, algorithm="ditto", rules={"held_out": ["usps"]})
     assert "newcomers.accuracy.mean" in result.summary["metrics"]

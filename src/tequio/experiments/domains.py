@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REPORTED = ("accuracy", "balanced_accuracy")
 
 
-def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+def by_domain(scenario: Scenario, federation: Federation, state: State, *, routes: bool = True) -> Metrics:
     """`local.D.accuracy` and `global.D.accuracy` for each domain D that has parties, and their means over parties; the
     same of the balanced accuracy.
 
@@ -42,7 +42,7 @@ def by_domain(scenario: Scenario, federation: Federation, state: State) -> Metri
             if tally is not None:
                 values = summarise(federation.schema.target, tally)
                 found |= {f"{name}.{domain}.{metric}": values[metric] for metric in REPORTED}
-        found |= _routes(scenario, asking, state, domain, groups)
+        found |= _routes(scenario, asking, state, domain, groups) if routes else {}
     for name in ("local", "global"):
         for metric in REPORTED:
             known = {domain: found[key] for domain in counts if (key := f"{name}.{domain}.{metric}") in found}

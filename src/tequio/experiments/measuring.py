@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tequio.data.schema import Target
     from tequio.experiments.scenario import Scenario
     from tequio.experiments.tables import Evaluation
-    from tequio.federation.algorithm import State
+    from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.federation import Federation
     from tequio.learners.learner import Tally
 
@@ -55,7 +55,7 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
     if "coordinator" in how.at:
         metrics |= _at_coordinator(scenario, asking, state)
         metrics |= attack_success(scenario, asking, state)
-        metrics |= by_domain(scenario, asking, state) if how.by_domain else {}
+        metrics |= by_domain(scenario, asking, state) | _other_answers(scenario, asking, state) if how.by_domain else {}
         by_label = _common_rows(scenario, asking, state)
         for name, tallies in by_label.items():
             metrics |= named(name, differences(asking, tallies, party_table(asking, tallies))) if tallies else {}
@@ -87,6 +87,17 @@ def _at_coordinator(scenario: Scenario, federation: Federation, state: State) ->
         tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
         metrics |= named(name, summarise(federation.schema.target, tally)) if tally is not None else {}
     return metrics
+
+
+def _other_answers(scenario: Scenario, federation: Federation, state: State) -> Metrics:
+    """How parties would fare if they answered otherwise than they do, for algorithms that know such ways."""
+    ways: dict[str, Algorithm] = getattr(scenario.algorithm, "other_answers", dict)()
+    found: Metrics = {}
+    for name, algorithm in ways.items():
+        other = replace(scenario, algorithm=algorithm)
+        found |= named(name, attack_success(other, federation, state) |
+                       by_domain(other, federation, state, routes=False))
+    return found
 
 
 def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:

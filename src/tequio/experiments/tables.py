@@ -95,7 +95,8 @@ class Evaluation(Table):
         at: on the coordinator's test rows, on the parties' own rows, or on both
         parties: how many parties evaluate, the same ones in every round (0: all)
         by_domain: also report on the coordinator's rows domain by domain, for the parties of each domain: `local.*` on
-            rows of their own domain, `global.*` on all rows, and where their routers send rows
+            rows of their own domain, `global.*` on all rows, and where their routers send rows; for parties with two
+            models also the same with either alone (`own.*`, `common.*`)
     """
 
     every: Annotated[int, Ge(1)] = 1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
     from tequio.federation.aggregation import Aggregator
-    from tequio.federation.algorithm import State
+    from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.routers.router import Router
@@ -83,9 +83,13 @@ class FLProtector(Personal):
     def told(self, part: str = "test") -> dict[str, Any]:
         """With the router."""
         router = self.made_router()
-        return training_settings(self, part=part, adaptive=self.adaptive,
+        return training_settings(self, part=part, adaptive=self.adaptive, personal=self.personalise,
                                  local=with_epochs(self.parts.local, self.personal_epochs),
                                  **({"router": router} if router else {}))
+
+    def other_answers(self) -> dict[str, Algorithm]:
+        """The same training, answered by one kind of model only: what the router and the increments are worth."""
+        return {"own": replace(self, router=""), "common": replace(self, personalise=False)} if self.personalise else {}
 
     def routing(self, federation: Federation, state: State, rows: Dataset,
                 parties: NDArray[np.int64]) -> dict[int, Payload]:

@@ -83,7 +83,7 @@ def tell(party: Party, payload: Payload, settings: Settings) -> Payload:
 
 def answered_by_own(party: Party, payload: Payload, rows: Dataset, settings: Settings) -> NDArray[np.bool_]:
     """Row by row, whether the party's own model answers."""
-    if "increment" not in party.state:
+    if "increment" not in party.state or not settings["personal"]:
         return np.zeros(len(rows), dtype=bool)
     if "router" not in settings:
         return np.ones(len(rows), dtype=bool)
