@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from torch import nn
 from torch_cases import rng, table
 
 from tequio.data.dataset import Dataset
@@ -11,9 +12,19 @@ from tequio.data.schema import Feature, Schema, Target
 from tequio.errors import DataError
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
+from tequio.learners.own_modules import FromFactory
 from tequio.learners.torch_model import model_for
 from tequio.learners.zoo import MLP, Logistic, TextClassifier
-from tequio.learners.zoo_images import CifarCNN, ComplexCNN, McMahanCNN, MnistCNN, PflCNN, SimpleCNN, UsecaseCNN
+from tequio.learners.zoo_images import (
+    CifarCNN,
+    ComplexCNN,
+    DigitFiveCNN,
+    McMahanCNN,
+    MnistCNN,
+    PflCNN,
+    SimpleCNN,
+    UsecaseCNN,
+)
 from tequio.registry import find
 
 MNIST = Schema.of_images((1, 28, 28), "0123456789")
@@ -57,6 +68,24 @@ def test_image_models_learn_to_tell_bright_from_dark(learner):
     how = LocalTraining(epochs=25, batch=10, optimizer="adam", learning_rate=0.01)
     trained = learner.train(model, data, how, rng(3))
     assert summarise(data.schema.target, learner.evaluate(trained.model, data))["accuracy"] > 0.95
+
+
+def test_pooling_before_relu_changes_no_bit():
+    data = Dataset.of(Schema.of_images((3, 16, 16), "abc"), rng(2).standard_normal((40, 3, 16, 16), dtype=np.float32),
+                      rng(3).integers(0, 3, 40))
+    learner = DigitFiveCNN()
+    published = [type(part).__name__ for part in learner.build(data.schema)][:12]
+    assert published == ["Conv2d", "MaxPool2d", "ReLU"] * 4
+
+    def relu_first(schema):
+        parts = list(learner.build(schema))
+        for place in range(1, 12, 3):
+            parts[place], parts[place + 1] = parts[place + 1], parts[place]
+        return nn.Sequential(*parts)
+
+    model, how = learner.initial(data.schema, rng(1)), LocalTraining(batch=16, optimizer="adam", learning_rate=0.01)
+    ours, theirs = (one.train(model, data, how, rng(4)).model for one in (learner, FromFactory(relu_first)))
+    assert all((ours[name] == theirs[name]).all() for name in model)
 
 
 def test_all_kinds_of_targets_have_the_outputs_they_need():

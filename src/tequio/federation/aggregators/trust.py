@@ -44,7 +44,7 @@ class FoolsGold:
         """Compare the sums of all that each party has sent; the mean goes by how unlike the others a party is."""
         matrix = updates.matrix()
         history = _with_history(updates, matrix, memory)
-        trust = self._trust(gram(history["sums"][np.searchsorted(history["parties"], updates.parties)]))
+        trust = self._trust(gram(history["sums"][_places(history["parties"], updates.parties)]))
         shares = trust / trust.sum()
         notes = {"parties": updates.parties.tolist(), "trust": trust.tolist()}
         return Combined(as_update(combination(matrix, shares), updates), history, notes)
@@ -71,11 +71,18 @@ def _with_history(updates: Updates, matrix: NDArray[np.float64], memory: Payload
     """The sum of all updates of each party ever seen, in order of party."""
     known = memory.get("parties", np.empty(0, dtype=np.int64))
     parties = np.union1d(known, updates.parties)
+    if not len(known) and np.array_equal(parties, updates.parties):
+        return {"parties": parties, "sums": matrix.astype(np.float64)}
     sums = np.zeros((len(parties), matrix.shape[1]))
     if len(known):
-        sums[np.searchsorted(parties, known)] = memory["sums"]
-    sums[np.searchsorted(parties, updates.parties)] += matrix
+        sums[_places(parties, known)] = memory["sums"]
+    sums[_places(parties, updates.parties)] += matrix
     return {"parties": parties, "sums": sums}
+
+
+def _places(parties: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    """Where some parties are among all, in order; for all of them a slice, which copies nothing."""
+    return slice(None) if np.array_equal(parties, some) else np.searchsorted(parties, some)
 
 
 @register("aggregator", "fltrust", paper="Cao et al., 2021")
