@@ -11,6 +11,7 @@ from tequio.components import build
 from tequio.data.dataset import Dataset
 from tequio.data.schema import Schema, Target
 from tequio.errors import ConfigError, DataError
+from tequio.learners.routers.autoencoder import Autoencoder
 from tequio.learners.routers.components import principal, seen_through
 from tequio.learners.routers.router import Own, fit_router, is_own
 
@@ -86,6 +87,24 @@ def test_the_autoencoder_has_the_published_size_and_learns() -> None:
     assert sum(values.size for values in fitted["model"].values()) == 3211
     assert after.novelty(fitted, rows, NOBODY).mean() < 0.7 * before.novelty(before.fit(rows, NOBODY, rng()), rows,
                                                                             NOBODY).mean()
+
+
+def test_an_autoencoder_that_died_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, trained = pictures(0.05, 64), Autoencoder._trained
+    tries: list[Any] = []
+
+    def dies_at_first(self: Any, rows: Any, draw: Any) -> Any:
+        dead = {name: 0 * values.numpy() for name, values in self._module(rows.schema.shape).state_dict().items()}
+        tries.append({"model": dead} if len(tries) < 2 else trained(self, rows, draw))
+        return tries[-1]
+
+    monkeypatch.setattr(Autoencoder, "_trained", dies_at_first)
+    told = {"epochs": 20, "side": 16, "batch": 8, "learning_rate": 0.01}
+    assert build("router", "autoencoder", told).fit(rows, NOBODY, rng()) is tries[2]
+    tries.clear()
+    given_up = build("router", "autoencoder", {**told, "restarts": 1}).fit(rows, NOBODY, rng())
+    assert len(tries) == 2
+    assert not any(values.any() for values in given_up["model"].values())
 
 
 def test_an_autoencoder_needs_sides_that_halve_twice() -> None:
