@@ -54,7 +54,7 @@ _CAME_LATER: dict[str, Any] = {"adoption": Adoption().model_dump(), "devices": {
                                "rules.replays": Rules().replays, "data.partition.called": None,
                                "data.partition.key_holder": False, "data.binary": False, "data.enrolled": False,
                                "data.groups": "presentation", "data.later": "", "data.columns": False,
-                               "local.optimizer_memory": "fresh"}
+                               "local.optimizer_memory": "fresh", "aggregator.beginning": "alike"}
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:

@@ -93,6 +93,21 @@ def test_the_first_two_rounds_weigh_all_alike() -> None:
     assert play(some_rounds())[2].notes["trust"] != [0.2] * 5
 
 
+def test_a_bounded_beginning_shortens_what_is_longer_than_the_median() -> None:
+    rounds = some_rounds(3)
+    rounds[0][2] *= 40
+    lengths = np.linalg.norm(rounds[0], axis=1)
+    shortened = rounds[0] * np.minimum(1.0, np.median(lengths) / lengths)[:, None]
+    alike, bounded = play(rounds), play(rounds, beginning="bounded")
+    np.testing.assert_allclose(bounded[0].update["w"], shortened.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(alike[0].update["w"], rounds[0].mean(axis=0), rtol=1e-5)
+    # With a history it is the trust that decides, and updates keep their length.
+    trust = np.array(bounded[2].notes["trust"])
+    np.testing.assert_allclose(bounded[2].update["w"], trust @ rounds[2], rtol=1e-4)
+    nothing = play([np.zeros((3, 12))], beginning="bounded")[0]
+    assert not nothing.update["w"].any()
+
+
 def test_discrepancies_and_weights_by_hand() -> None:
     rounds = [np.float32(matrix).astype(float) for matrix in some_rounds(4)]
     played = play(rounds)

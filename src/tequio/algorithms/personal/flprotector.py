@@ -133,7 +133,8 @@ class FLProtectorPlus(FLProtector):
     """FLProtector with a router that compares parties' rows, increments that help, and weights for outliers only.
 
     Where FLProtector fails: its router takes smooth foreign images for its own, its increments lose to the global model
-    on hard rows, and its weights fall on honest parties that are merely different. Needs validation rows.
+    on hard rows, its weights fall on honest parties that are merely different, and in the first two rounds, when all
+    count alike, a backdoor gets in. Needs validation rows.
 
     Parameters:
         personalise: whether parties train an increment of their own; without it the global model answers everything
@@ -150,5 +151,5 @@ class FLProtectorPlus(FLProtector):
     adaptive: bool = True
 
     def consistency(self) -> Aggregator:
-        """Only parties far from where they are foretold lose weight."""
-        return Consistency(score="outlying", temperature=0.1)
+        """Only parties far from where they are foretold lose weight; before that, long updates are shortened."""
+        return Consistency(score="outlying", temperature=0.1, beginning="bounded")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tequio.federation.aggregation import Updates
     from tequio.federation.payload import Payload
+    from tequio.learners.learner import Arrays
 
     Vector = NDArray[np.float64]
 
@@ -36,7 +37,8 @@ _OUTLYING = 3.0
 class Consistency:
     """Parties count as far as their updates go where their last ones and the model's change foretell.
 
-    Until there is a history to foretell from, which takes two rounds, all parties count alike.
+    Until there is a history to foretell from, which takes two rounds, all parties count alike, and what a hostile one
+    plants then is forgotten slowly.
 
     Parameters:
         blend: share X of the parties' own weights (their rows) in the weight; 1 is the mean
@@ -47,6 +49,8 @@ class Consistency:
         temperature: discrepancies are divided by it
         history: how many pairs of steps and changes are remembered
         window: over how many rounds the windowed score is a mean
+        beginning: how updates count before there is a history: as they are (alike), or shortened to the median length
+            of the cohort's where they are longer (bounded)
     """
 
     blend: Annotated[float, Interval(ge=0, le=1)] = 0.0
@@ -54,6 +58,7 @@ class Consistency:
     temperature: Annotated[float, Gt(0)] = 1.0
     history: Annotated[int, Ge(1)] = 10
     window: Annotated[int, Ge(1)] = 10
+    beginning: Literal["alike", "bounded"] = "alike"
 
     linear = False
 
@@ -65,7 +70,8 @@ class Consistency:
         trust = np.full(len(updates), 1.0 / len(updates)) if gaps is None else inverted_softmax(
             self._scores(gaps, updates, windows) / self.temperature)
         weights = self.blend * updates.weights + (1.0 - self.blend) * updates.weights.sum() * trust
-        mean = weighted_mean(updates.arrays, weights)
+        mean = weighted_mean(_shortened(updates, matrix) if gaps is None and self.beginning == "bounded"
+                             else updates.arrays, weights)
         after = gone_on(before, updates, matrix, flatten(mean), self.history)
         notes: Payload = {"parties": updates.parties.tolist(), "trust": trust.tolist()}
         if gaps is not None:
@@ -80,6 +86,14 @@ class Consistency:
             relative = gaps / median if median > 0 else gaps
             return np.maximum(relative - _OUTLYING, 0.0) if self.score == "outlying" else relative
         return normalised(gaps) if self.score == "normalised" else gaps
+
+
+def _shortened(updates: Updates, matrix: NDArray[Any]) -> list[Arrays]:
+    """The updates, none longer than their median."""
+    lengths = np.linalg.norm(matrix, axis=1)
+    factors = np.median(lengths) / np.maximum(lengths, np.median(lengths)) if lengths.any() else np.ones(len(lengths))
+    return [{name: (values * factor).astype(values.dtype) for name, values in update.items()}
+            for update, factor in zip(updates.arrays, factors, strict=True)]
 
 
 def inverted_softmax(scores: Vector) -> Vector:
