@@ -18,7 +18,7 @@ def test_an_empty_config_is_complete():
     assert config.learner["name"] == "logistic"
     assert config.local == {"name": "minibatch", "epochs": 1, "steps": 0, "batch": 32, "optimizer": "sgd",
                             "learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0, "decay": 1.0, "clip_norm": 0.0,
-                            "shuffle": True}
+                            "shuffle": True, "optimizer_memory": "fresh"}
     assert config.rules["on_failure"] == "stop"
 
 
