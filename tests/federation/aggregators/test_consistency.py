@@ -145,6 +145,45 @@ def test_a_party_that_turns_around_loses_its_weight(score: str) -> None:
         assert trust[1] < 0.005
 
 
+def test_a_party_whose_changes_are_out_of_the_common_run_is_left_out_from_the_second_round() -> None:
+    """Four honest parties that wander alike and one four times as far, as scaled updates do, whatever all share."""
+    draw = np.random.default_rng(4)
+    common = draw.standard_normal((6, 1, 400)) * np.array([1, 30, 1, 50, 2, 1])[:, None, None]
+    rounds = list(common + draw.standard_normal((6, 5, 400)) * np.array([4, 1, 1, 1.3, 0.6])[None, :, None])
+    played = play(rounds, score="outlying", temperature=0.1)
+    assert played[0].notes["trust"] == [0.2] * 5
+    for number, combined in enumerate(played[1:], start=1):
+        assert combined.notes["trust"][0] < 0.01
+        np.testing.assert_allclose(combined.notes["trust"][1:], 0.25, atol=0.003)
+        changes = rounds[number] - rounds[number - 1]
+        apart = np.linalg.norm(changes[:, None] - changes[None], axis=2)
+        typical = np.median([np.delete(row, place) for place, row in enumerate(apart)], axis=1)
+        weights = np.exp(-np.maximum(typical / np.median(typical) - 2, 0) / 0.1)
+        np.testing.assert_allclose(combined.notes["trust"], weights / weights.sum(), atol=1e-4)
+
+
+def test_who_comes_and_goes_cannot_pull_farther_than_others() -> None:
+    aggregator = build("aggregator", "consistency", {"score": "outlying", "beginning": "bounded"})
+    matrix = np.random.default_rng(1).standard_normal((4, 6))
+    memory = aggregator.combine(updates(matrix), {}).memory
+    far = np.concatenate([matrix, 100 * matrix[:1]])
+    lengths = np.linalg.norm(far, axis=1)
+    expected = far.copy()
+    expected[4] *= np.median(lengths) / lengths[4]
+    np.testing.assert_allclose(aggregator.combine(updates(far), memory).update["w"], expected.mean(axis=0), rtol=1e-5)
+
+
+def test_newcomers_and_small_cohorts_are_never_strange() -> None:
+    aggregator = build("aggregator", "consistency", {"score": "outlying"})
+    matrix = np.random.default_rng(1).standard_normal((4, 6))
+    memory = aggregator.combine(updates(matrix), {}).memory
+    far = np.concatenate([matrix, 100 * matrix[:1]])
+    assert aggregator.combine(updates(far), memory).notes["trust"] == pytest.approx([0.2] * 5)
+    pair = aggregator.combine(updates(matrix[:2]), {}).memory
+    assert aggregator.combine(updates(50 * matrix[:2]), pair).notes["trust"] == [0.5, 0.5]
+    assert aggregator.combine(updates(matrix), memory).notes["trust"] == [0.25] * 4, "nobody moved"
+
+
 def test_permuting_the_parties_permutes_the_trust() -> None:
     rounds, order = some_rounds(), np.array([4, 2, 0, 1, 3])
     straight, memory, aggregator = play(rounds)[-1], {}, build("aggregator", "consistency")

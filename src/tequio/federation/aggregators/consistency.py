@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float64]
 
 _GAP_SAMPLES = 20
-_OUTLYING = 3.0
+_OUTLYING = 2.0
 
 
 @register("aggregator", "consistency", paper="Martínez Enríquez et al., 2025")
@@ -44,13 +44,14 @@ class Consistency:
         blend: share X of the parties' own weights (their rows) in the weight; 1 is the mean
         score: what is weighed: this round's discrepancy (raw), its share of the cohort's sum (normalised), the mean of
             that share over a window (windowed), the discrepancy over the cohort's median (relative), which does not
-            depend on the size of the model, or that as far as it is above 3 (outlying), which spares honest parties
-            that are merely different
+            depend on the size of the model, or how much more than twice as far as usual a party's update changes from
+            the others' changes (outlying), which spares honest parties that are merely different, is not blurred where
+            all are foretold badly, and takes one round of history only
         temperature: discrepancies are divided by it
         history: how many pairs of steps and changes are remembered
         window: over how many rounds the windowed score is a mean
-        beginning: how updates count before there is a history: as they are (alike), or shortened to the median length
-            of the cohort's where they are longer (bounded)
+        beginning: how updates count before there is a history, or from a party that was absent in the last round: as
+            they are (alike), or shortened to the median length of the cohort's where they are longer (bounded)
     """
 
     blend: Annotated[float, Interval(ge=0, le=1)] = 0.0
@@ -67,11 +68,17 @@ class Consistency:
         matrix, before = updates.matrix(), Trajectory.of(memory)
         gaps = before.discrepancies(updates, matrix) if before is not None else None
         windows = _windows(memory, updates, gaps, self.window)
-        trust = np.full(len(updates), 1.0 / len(updates)) if gaps is None else inverted_softmax(
-            self._scores(gaps, updates, windows) / self.temperature)
+        if self.score == "outlying":
+            scores = None if before is None else np.maximum(before.strangeness(updates, matrix) - _OUTLYING, 0.0)
+        else:
+            scores = None if gaps is None else self._scores(gaps, updates, windows)
+        trust = np.full(len(updates), 1.0 / len(updates)) if scores is None else inverted_softmax(
+            scores / self.temperature)
         weights = self.blend * updates.weights + (1.0 - self.blend) * updates.weights.sum() * trust
-        mean = weighted_mean(_shortened(updates, matrix) if gaps is None and self.beginning == "bounded"
-                             else updates.arrays, weights)
+        arrays = updates.arrays
+        if self.beginning == "bounded":
+            arrays = _shortened(updates, matrix, None if before is None or scores is None else before.parties)
+        mean = weighted_mean(arrays, weights)
         after = gone_on(before, updates, matrix, flatten(mean), self.history)
         notes: Payload = {"parties": updates.parties.tolist(), "trust": trust.tolist()}
         if gaps is not None:
@@ -81,18 +88,19 @@ class Consistency:
     def _scores(self, gaps: Vector, updates: Updates, windows: dict[str, list[float]]) -> Vector:
         if self.score == "windowed":
             return _windowed(updates, windows)
-        if self.score in ("relative", "outlying"):
+        if self.score == "relative":
             median = float(np.median(gaps))
-            relative = gaps / median if median > 0 else gaps
-            return np.maximum(relative - _OUTLYING, 0.0) if self.score == "outlying" else relative
+            return gaps / median if median > 0 else gaps
         return normalised(gaps) if self.score == "normalised" else gaps
 
 
-def _shortened(updates: Updates, matrix: NDArray[Any]) -> list[Arrays]:
-    """The updates, none longer than their median."""
+def _shortened(updates: Updates, matrix: NDArray[Any], known: NDArray[np.int64] | None) -> list[Arrays]:
+    """The updates, where those of parties that are not known yet are no longer than the median."""
     lengths = np.linalg.norm(matrix, axis=1)
-    factors = np.median(lengths) / np.maximum(lengths, np.median(lengths)) if lengths.any() else np.ones(len(lengths))
-    return [{name: (values * factor).astype(values.dtype) for name, values in update.items()}
+    longest = np.where(np.isin(updates.parties, [] if known is None else known), np.inf, np.median(lengths))
+    factors = np.minimum(1.0, longest / np.maximum(lengths, np.finfo(float).tiny))
+    return [update if factor == 1.0 else
+            {name: (values * factor).astype(values.dtype) for name, values in update.items()}
             for update, factor in zip(updates.arrays, factors, strict=True)]
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.federation.aggregators.geometry import gram, squared_distances
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -82,6 +84,22 @@ class Trajectory:
         gaps = np.array([np.linalg.norm(self.previous[place[row]] + bend - matrix[row]) if known[row] else np.nan
                          for row in range(len(matrix))])
         return np.where(known, gaps, np.nanmedian(gaps))
+
+    def strangeness(self, updates: Updates, matrix: Matrix) -> Vector:
+        """How far each party's update has changed from the others' changes, over the cohort's median; alike is 1.
+
+        What all parties share cancels: the expected bend, and the error of a bad one, under which discrepancies of
+        honest and hostile parties look alike. A party that was absent last round counts as like the others.
+        """
+        known, place = np.isin(updates.parties, self.parties), np.searchsorted(self.parties, updates.parties)
+        strange = np.ones(len(matrix))
+        if known.sum() > 2:
+            apart = np.sqrt(squared_distances(gram(matrix[known] - self.previous[place[known]])))
+            others = ~np.eye(len(apart), dtype=bool)
+            typical = np.median(apart[others].reshape(len(apart), -1), axis=1)
+            if np.median(typical) > 0:
+                strange[known] = typical / np.median(typical)
+        return strange
 
 
 def gone_on(before: Trajectory | None, updates: Updates, matrix: Matrix, aggregate: Vector, history: int) -> Trajectory:
