@@ -12,7 +12,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 def test_every_example_is_a_config_that_can_run(path):
     given = read_given(path)
     cells = sweep_cells({**given, "baselines": []}, source=path.name)
-    assert len(cells) == {"sweep": 12, "attack-grid": 96}.get(path.stem, 1)
+    assert len(cells) == {"sweep": 12, "attack-grid": 104}.get(path.stem, 1)
 
 
 def test_there_is_a_quickstart():

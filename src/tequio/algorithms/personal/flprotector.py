@@ -21,7 +21,7 @@ from tequio.algorithms.personal.routing import INFERENCE, personalise, tell, whe
 from tequio.algorithms.training import Weights, fresh_state, train, training_settings
 from tequio.components import build
 from tequio.federation.aggregation import Mean
-from tequio.federation.aggregators.consistency import Consistency
+from tequio.federation.aggregators.consistency import Consistency, ConsistencyPlus
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -152,4 +152,4 @@ class FLProtectorPlus(FLProtector):
 
     def consistency(self) -> Aggregator:
         """Only parties far from where they are foretold lose weight; before that, long updates are shortened."""
-        return Consistency(score="outlying", temperature=0.1, beginning="bounded")
+        return ConsistencyPlus()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float64]
 
+Score = Literal["raw", "normalised", "windowed", "relative", "outlying"]
+
 _GAP_SAMPLES = 20
 _OUTLYING = 2.0
 
@@ -55,7 +57,7 @@ class Consistency:
     """
 
     blend: Annotated[float, Interval(ge=0, le=1)] = 0.0
-    score: Literal["raw", "normalised", "windowed", "relative", "outlying"] = "raw"
+    score: Score = "raw"
     temperature: Annotated[float, Gt(0)] = 1.0
     history: Annotated[int, Ge(1)] = 10
     window: Annotated[int, Ge(1)] = 10
@@ -92,6 +94,29 @@ class Consistency:
             median = float(np.median(gaps))
             return gaps / median if median > 0 else gaps
         return normalised(gaps) if self.score == "normalised" else gaps
+
+
+@register("aggregator", "consistency-plus")
+@dataclass(frozen=True)
+class ConsistencyPlus(Consistency):
+    """Consistency that leaves out who is out of the common run from the second round on, and nobody else.
+
+    A hostile party that scales or turns its updates changes them several times as much as honest ones do, however
+    different their rows. Who was not there in the last round cannot pull farther than the median update.
+
+    Parameters:
+        blend: share X of the parties' own weights (their rows) in the weight; 1 is the mean
+        score: what is weighed, see `consistency`
+        temperature: scores are divided by it
+        history: how many pairs of steps and changes are remembered
+        window: over how many rounds the windowed score is a mean
+        beginning: how updates count from parties without a history: as they are (alike), or shortened to the median
+            length of the cohort's where they are longer (bounded)
+    """
+
+    score: Score = "outlying"
+    temperature: Annotated[float, Gt(0)] = 0.1
+    beginning: Literal["alike", "bounded"] = "bounded"
 
 
 def _shortened(updates: Updates, matrix: NDArray[Any], known: NDArray[np.int64] | None) -> list[Arrays]:
