@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import toy
 
 from tequio.algorithms.horizontal.fedavg import FedAvg
+from tequio.algorithms.personal import routing
 from tequio.algorithms.personal.apfl import Apfl
 from tequio.algorithms.personal.ditto import Ditto
 from tequio.algorithms.personal.fedper import FedPer
@@ -19,6 +21,8 @@ from tequio.algorithms.personal.ifca import Ifca
 from tequio.algorithms.personal.parts_of_models import batch_normalisation, last_layers
 from tequio.algorithms.personal.per_fedavg import PerFedAvg
 from tequio.algorithms.personal.pfedme import PFedMe
+from tequio.data.dataset import Dataset
+from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.errors import ConfigError
 from tequio.learners.learner import LocalTraining
@@ -212,3 +216,20 @@ def test_one_layer_cannot_be_both_shared_and_personal(algorithm: Any) -> None:
 def test_own_steps_have_no_place_for_adam(algorithm: Any) -> None:
     with pytest.raises(ConfigError, match="no adam"):
         toy.run(algorithm(parts=toy.parts(LocalTraining(optimizer="adam"))), toy.federation(toy.targets(1.0)))
+
+
+def test_a_party_chooses_its_share_by_errors_and_only_then_by_loss() -> None:
+    """Two shares err once, and of these the one with less loss is taken; less loss with more errors is not."""
+    found = {0.0: (0.8, 1.0), 0.25: (0.9, 7.0), 0.5: (0.9, 5.0), 0.75: (0.8, 0.5), 1.0: (0.8, 9.0)}
+
+    class Told:
+        def evaluate(self, model: Any, rows: Any) -> Any:
+            accuracy, loss = found[round(float(model["w"][0]), 2)]
+            wrong = round(10 * (1 - accuracy))
+            return {"rows": 10, "loss_sum": loss, "confusion": np.array([[10 - wrong, wrong], [0, 0]])}
+
+    rows = Dataset.of(Schema.of_numbers("a", Target("classes", ("no", "yes"))), np.zeros((10, 1)), np.zeros(10, int))
+    party: Any = SimpleNamespace(data=SimpleNamespace(validation=rows), state={"increment": {"w": np.ones(1)}})
+    assert routing._best_share(party, {"model": {"w": np.zeros(1)}}, {"learner": Told()}) == 0.5
+    nobody: Any = SimpleNamespace(data=SimpleNamespace(validation=rows.take(np.arange(0))), state={})
+    assert routing._best_share(nobody, {}, {}) == 1.0

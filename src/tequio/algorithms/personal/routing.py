@@ -11,7 +11,7 @@ from tequio.algorithms.training import job_from, training_task
 from tequio.data.dataset import Dataset
 from tequio.federation.models import difference, shifted
 from tequio.federation.task import task
-from tequio.learners.metrics import merge
+from tequio.learners.metrics import merge, summarise
 from tequio.learners.routers.router import Own, fit_router, is_own
 
 if TYPE_CHECKING:
@@ -56,13 +56,17 @@ personalise = training_task("flprotector.personalise", _job, _keep)
 
 
 def _best_share(party: Party, payload: Payload, settings: Settings) -> float:
-    """The share of the increment with the least loss on the validation rows; the smallest of those that tie."""
+    """The share of the increment with the fewest errors on the validation rows, then the least loss, then the smallest.
+
+    Not the loss alone: a model that has learnt its rows by heart is too sure of itself and yet more often right.
+    """
     rows = party.data.validation
     if not len(rows):
         return 1.0
-    losses = [settings["learner"].evaluate(shifted(payload["model"], party.state["increment"], share), rows)["loss_sum"]
-              for share in _SHARES]
-    return _SHARES[int(np.argmin(losses))]
+    tallies = [settings["learner"].evaluate(shifted(payload["model"], party.state["increment"], share), rows)
+               for share in _SHARES]
+    right = [summarise(rows.schema.target, tally).get("accuracy", 0.0) for tally in tallies]
+    return min(zip(_SHARES, right, tallies, strict=True), key=lambda one: (-one[1], one[2]["loss_sum"], one[0]))[0]
 
 
 def _fit(party: Party, payload: Payload, settings: Settings) -> None:
