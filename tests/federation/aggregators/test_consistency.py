@@ -162,6 +162,17 @@ def test_a_party_whose_changes_are_out_of_the_common_run_is_left_out_from_the_se
         np.testing.assert_allclose(combined.notes["trust"], weights / weights.sum(), atol=1e-4)
 
 
+def test_one_who_moves_while_all_others_stand_still_is_left_out() -> None:
+    aggregator = build("aggregator", "consistency-plus")
+    still = np.ones((5, 6))
+    memory = aggregator.combine(updates(still), {}).memory
+    moved = still.copy()
+    moved[3] *= -50
+    combined = aggregator.combine(updates(moved), memory)
+    assert combined.notes["trust"] == [0.25, 0.25, 0.25, 0.0, 0.25]
+    np.testing.assert_array_equal(combined.update["w"], np.ones(6))
+
+
 def test_who_comes_and_goes_cannot_pull_farther_than_others() -> None:
     aggregator = build("aggregator", "consistency", {"score": "outlying", "beginning": "bounded"})
     matrix = np.random.default_rng(1).standard_normal((4, 6))

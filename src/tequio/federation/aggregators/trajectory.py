@@ -97,8 +97,9 @@ class Trajectory:
             apart = np.sqrt(squared_distances(gram(matrix[known] - self.previous[place[known]])))
             others = ~np.eye(len(apart), dtype=bool)
             typical = np.median(apart[others].reshape(len(apart), -1), axis=1)
-            if np.median(typical) > 0:
-                strange[known] = typical / np.median(typical)
+            usual = np.median(typical)
+            # Where most parties change alike to the last bit, whoever does not is strange without measure.
+            strange[known] = typical / usual if usual > 0 else np.where(typical > 0, np.inf, 1.0)
         return strange
 
 
