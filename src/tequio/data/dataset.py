@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from tequio.data.schema import Schema, Target
@@ -14,7 +15,10 @@ from tequio.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+Array = NDArray[Any]
+"""An array of numbers, codes or strings whose type the data decides."""
 
 
 @dataclass(frozen=True, eq=False)
