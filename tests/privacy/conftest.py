@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.federation.algorithm import Algorithm, Parts, State

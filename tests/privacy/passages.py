@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.components import build
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine
 from tequio.federation.algorithm import Algorithm, Parts, State
@@ -24,7 +23,7 @@ from tequio.privacy.verification.transcript import Transcript
 from .ways import Arrays, updates
 
 if TYPE_CHECKING:
-    from tequio.federation.replies import Replies
+    from tequio.federation.exchange import Replies
 
 PARTIES, ROWS = 5, 200
 

@@ -10,8 +10,8 @@ import pytest
 
 from tequio.errors import ConfigError, PartyError
 from tequio.privacy.central import CentralDP
-from tequio.privacy.clipping import clipped
 from tequio.privacy.ledger import Context, Ledger, Terms
+from tequio.privacy.noising import clipped
 
 from .conftest import released, tellers
 

@@ -10,22 +10,18 @@ import pytest
 import tequio
 from tequio.errors import ConfigError
 from tequio.experiments.api import resume_run
-from tequio.experiments.config import complete
-from tequio.experiments.scenario import make_scenario
-from tequio.federation.exchange import Failure, Reply
-from tequio.federation.party import Party
-from tequio.federation.replies import Replies
-from tequio.learners.noise_grid import grid_of
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.scenario import make_scenario
+from tequio.federation.exchange import Failure, Replies, Reply
+from tequio.federation.population import Party
+from tequio.learners.private_training import grid_of
 from tequio.privacy.accounting import Release, epsilon_of
-from tequio.privacy.central import CentralDP
-from tequio.privacy.clipping import clipped, norm
-from tequio.privacy.distributed import DistributedDP
-from tequio.privacy.ftrl import TreeNoise
+from tequio.privacy.central import CentralDP, TreeNoise
 from tequio.privacy.labels import RandomisedResponse
 from tequio.privacy.ledger import Context, Ledger, Terms
-from tequio.privacy.local import LocalDP
-from tequio.privacy.noising import gaussian, keyed_by, plus_noise
-from tequio.privacy.sums import NoisySums
+from tequio.privacy.local import DistributedDP, LocalDP
+from tequio.privacy.noising import clipped, gaussian, keyed_by, norm, plus_noise
+from tequio.privacy.rows import NoisySums
 
 from .conftest import released, tellers
 from .passages import people

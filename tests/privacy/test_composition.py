@@ -11,7 +11,7 @@ import tequio
 from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.federation.composition import why_not
-from tequio.federation.stages import Trait
+from tequio.federation.stages import StageSpec
 from tequio.privacy.compression.sparse import TopK
 
 from .ways import Way, distance, length, mean, updates
@@ -23,12 +23,16 @@ def made(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Clip:
-    trait = Trait(bounds=True)
+    @property
+    def spec(self):
+        return StageSpec(bounds=True)
 
 
 @dataclass(frozen=True)
 class Noise:
-    trait = Trait(noise="party")
+    @property
+    def spec(self):
+        return StageSpec(noise="party")
 
 
 @dataclass(frozen=True)

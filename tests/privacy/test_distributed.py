@@ -11,13 +11,13 @@ import pytest
 import tequio
 from tequio.components import build
 from tequio.errors import ConfigError, QuorumError
-from tequio.experiments.config import complete
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.federation import Rules
-from tequio.federation.party import Party
+from tequio.federation.population import Party
 from tequio.privacy.accounting import Release, _renyi_loss, epsilon_of
-from tequio.privacy.distributed import DistributedDP, skellam
 from tequio.privacy.ledger import Context, Ledger, Terms
+from tequio.privacy.local import DistributedDP, skellam
 from tequio.privacy.verification.transcript import Transcript
 
 from .conftest import released, tellers

@@ -8,7 +8,7 @@ from math import sqrt
 import pytest
 
 from tequio.privacy.accounting import Release, epsilon_of
-from tequio.privacy.ftrl import TreeNoise, nodes_of, sensitivity
+from tequio.privacy.central import TreeNoise, nodes_of, sensitivity
 from tequio.privacy.ledger import Context, Ledger, Terms
 
 from .conftest import released, tellers

@@ -10,16 +10,15 @@ import pytest
 import tequio
 from tequio.components import build
 from tequio.errors import ConfigError, DataError, QuorumError, TequioError
-from tequio.experiments.config import complete
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
-from tequio.federation.stages import Room
-from tequio.learners.noise_grid import grid_of
+from tequio.federation.stages import SumCapacity
+from tequio.learners.private_training import grid_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
-from tequio.privacy.central import CentralDP
-from tequio.privacy.ftrl import TreeNoise
+from tequio.privacy.central import CentralDP, TreeNoise
 from tequio.privacy.ledger import Context, Ledger, Terms
 
 from .conftest import Telling, released, tell, tellers
@@ -121,12 +120,12 @@ def test_both_arrays_of_a_hidden_reply_are_noised_and_the_clip_moves_once():
 
 def test_a_share_does_not_depend_on_who_else_came():
     """One party more must not change how those of the others are rounded."""
-    room = wired(CentralDP(), parties=100, cohort=10.0, sampling="poisson").room()
-    assert room == Room(64)
+    room = wired(CentralDP(), parties=100, cohort=10.0, sampling="poisson").capacity()
+    assert room == SumCapacity(64)
     assert room.shares(np.ones(3)).tolist() == [1 / 64] * 3
-    assert wired(CentralDP(most_rows=7), parties=3).room().shares(np.array([7.0, 3.5])).tolist() == [1 / 4, 1 / 8]
+    assert wired(CentralDP(most_rows=7), parties=3).capacity().shares(np.array([7.0, 3.5])).tolist() == [1 / 4, 1 / 8]
     with pytest.raises(DataError, match="has room for 4"):
-        Room(4).shares(np.ones(5))
+        SumCapacity(4).shares(np.ones(5))
 
 
 def test_more_parties_than_a_sum_has_room_for_come_next_to_never():
@@ -158,7 +157,7 @@ def test_an_algorithm_that_forgets_the_noise_is_found_out():
         stage.ledger.epsilon()
 
 
-GIVEN = {"data": {"name": "breast_cancer", "partition": {"name": "iid", "parties": 8},
+GIVEN = {"data": {"name": "breast-cancer", "partition": {"name": "iid", "parties": 8},
                   "split": {"validation": 0.0, "test": 0.0}}, "rounds": 3,
          "algorithm": {"name": "fedavg", "weights": "uniform"}, "local": {"learning_rate": 1e-4},
          "evaluation": {"at": ["coordinator"]}, "engine": {"workers": 1}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.privacy.label_protection import marvell_powers, protected
+from tequio.privacy.labels import marvell_powers, protected
 
 RNG = np.random.default_rng
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
 from tequio.privacy.labels import debiased, randomised, truth_chance
 
@@ -41,7 +40,7 @@ def test_only_classes_have_labels_to_hide():
 
 
 def test_rounds_tell_nothing_new(tmp_path):
-    config = {"data": {"name": "breast_cancer", "partition": {"name": "iid", "parties": 3},
+    config = {"data": {"name": "breast-cancer", "partition": {"name": "iid", "parties": 3},
                        "split": {"validation": 0.0, "test": 0.0}},
               "local": {"learning_rate": 1e-4}, "evaluation": {"at": ["coordinator"]}, "engine": {"workers": 1},
               "stages": [{"name": "randomised-response", "epsilon": 2.0}], "output": {"folder": str(tmp_path)}}

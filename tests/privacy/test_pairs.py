@@ -12,7 +12,7 @@ from tequio import registry
 from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.federation.composition import check_stages, why_not
-from tequio.federation.stages import Trait
+from tequio.federation.stages import StageSpec
 from tequio.privacy.accounting import Release
 
 from .passages import LOUD, PARTIES, QUIET, SPREAD, passed
@@ -74,7 +74,7 @@ COMPOSED = [pair for pair in PAIRS if not expected_reason(*pair)]
 
 @pytest.mark.parametrize("name", sorted(STAGES))
 def test_every_stage_declares_its_trait(name: str) -> None:
-    assert isinstance(made(name).trait, Trait)
+    assert isinstance(made(name).spec, StageSpec)
 
 
 @pytest.mark.parametrize(("first", "second"), [pair for pair in PAIRS if expected_reason(*pair)],

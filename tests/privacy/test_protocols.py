@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tequio import registry
 from tequio.federation import task
-from tequio.privacy.protocols import PROTOCOL_TASKS
+from tequio.privacy.updates import PROTOCOL_TASKS
 
 
 def test_every_task_of_a_hiding_or_proving_stage_is_listed() -> None:

@@ -7,13 +7,13 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError
-from tequio.experiments.config import complete
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.scenario import make_scenario
 from tequio.privacy.accounting import Release, epsilon_of
 
 
 def given(algorithm, learner, tmp_path, noise=5.0, rounds=2, data=None, **more):
-    return {"data": {"name": "breast_cancer", "partition": {"name": "iid", "parties": 4},
+    return {"data": {"name": "breast-cancer", "partition": {"name": "iid", "parties": 4},
                      "prepare": ["minmax"], "prepare_scope": "local", "split": {"validation": 0.0, "test": 0.0},
                      **(data or {})},
             "rounds": rounds, "algorithm": algorithm, "learner": learner, "evaluation": {"at": ["coordinator"]},
@@ -23,7 +23,7 @@ def given(algorithm, learner, tmp_path, noise=5.0, rounds=2, data=None, **more):
 
 KMEANS = {"name": "kmeans", "clusters": 2, "radius": 2.0, "centroids": [[0.2] * 30, [0.6] * 30]}
 BOOSTED = {"name": "histogram-gbdt", "low": 0.0, "high": 1.0}
-TREES = {"name": "boosted_trees", "depth": 2, "bins": 8}
+TREES = {"name": "boosted-trees", "depth": 2, "bins": 8}
 
 
 def test_private_k_means_pays_once_a_round(tmp_path):
@@ -65,7 +65,7 @@ def test_a_row_counts_once_in_every_column_of_a_histogram(tmp_path):
 @pytest.mark.parametrize(("reason", "changes"), [
     ("lets more cross", {"algorithm": {"name": "kmeans", "clusters": 2}}),
     ("lets more cross", {"algorithm": {**KMEANS, "minimum_count": 3}}),
-    ("lets more cross", {"algorithm": {"name": "histogram-gbdt"}, "learner": "boosted_trees"}),
+    ("lets more cross", {"algorithm": {"name": "histogram-gbdt"}, "learner": "boosted-trees"}),
     ("which are updates: use 'central-dp'", {"algorithm": {"name": "fedavg"}, "learner": "logistic"}),
     ("which are sums over rows: use 'dp-sums'", {"stages": [{"name": "central-dp", "noise": 1.0}]}),
 ])

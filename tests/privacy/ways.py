@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.data.splits import Split
 from tequio.federation import payload as payloads
-from tequio.federation.exchange import Reply
-from tequio.federation.party import Party
-from tequio.federation.population import Population
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.population import Party, Population
 
 Arrays = dict[str, np.ndarray]
 

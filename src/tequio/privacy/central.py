@@ -1,40 +1,47 @@
-"""Central differential privacy: parties clip their updates, the coordinator noises their sum.
+"""Central differential privacy: parties clip their updates, the coordinator noises their sum, afresh or along a tree.
 
 McMahan, Ramage, Talwar, Zhang: Learning differentially private recurrent language models, ICLR 2018 (fixed
 denominator). Andrew, Thakkar, McMahan, Ramaswamy: Differentially private learning with adaptive clipping, NeurIPS 2021.
-
 The coordinator divides by the cohort that was expected, not by the one that came: otherwise one party more or less
 would change every other party's share. It is trusted with the clipped updates, or, where a later stage hides them, with
 their sum; whoever sees only models is not.
+
+Kairouz, McMahan, Song, Thakkar, Thakurta, Xu: Practical and private (deep) learning without sampling or shuffling, ICML
+2021. Dwork, Naor, Pitassi, Rothblum: Differential privacy under continual observation, STOC 2010. Rounds are the leaves
+of binary trees; every node has noise of its own, for good. The model after round t has the noise of the nodes that t is
+made of in binary (6 = 4 + 2: two nodes), not of t rounds. A party moves every node above a round in which it took part,
+by the length of its clipped update for each such round. What that comes to is computed from the rounds in which parties
+really took part; it is small where they take turns.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, sqrt
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
 from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import ConfigError
 from tequio.federation.rng import stream
-from tequio.federation.stages import COUNTED, Room
+from tequio.federation.stages import COUNTED, SumCapacity
 from tequio.privacy.accounting import Release, Spent
-from tequio.privacy.clipping import clipped
 from tequio.privacy.ledger import Context, Entry, round_up
 from tequio.privacy.noised_sum import NoisedSum
-from tequio.privacy.noising import gaussian, keyed_by
+from tequio.privacy.noising import clipped, gaussian, keyed_by, precision_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
     from tequio.privacy.ledger import Ledger
@@ -71,9 +78,9 @@ class CentralDP(NoisedSum):
         """The weight of a party that counts in full."""
         return float(self.most_rows or 1)
 
-    def room(self) -> Room | None:
+    def capacity(self) -> SumCapacity | None:
         """The same whoever comes, and however many rows they have."""
-        room = super().room()
+        room = super().capacity()
         return None if room is None else replace(room, weight=self.heaviest)
 
     def now(self) -> CentralDP:
@@ -94,9 +101,9 @@ class CentralDP(NoisedSum):
             replace(reply, payload={**reply.payload, "rows": min(reply.payload["rows"], self.most_rows)})
             for reply in replies))
 
-    def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+    def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: the noised sum over the expected cohort; then the clip may move."""
-        total = super().complete(federation, mean, aggregated)
+        total = super().transform_mean(federation, mean, aggregated)
         if self.quantile and self.ledger is not None and not self.ledger.owed:
             counted = 0 if aggregated.replies.of_nobody else len(aggregated.parties)
             self._adapt(self.ledger, _count_within(aggregated), counted, federation)
@@ -187,3 +194,91 @@ def neighbours(context: Context) -> str:
         return (f"{apart} Each takes part in a round with a chance of {context.rate:g}, which hides who was drawn "
                 "(from those who do not see the run's record).")
     return f"{apart} Who takes part is not hidden: every round counts in full."
+
+
+Node = tuple[int, int]
+"""Its height, and its place among the nodes of that height, counted from 0."""
+
+
+@register("stage", "dp-ftrl", paper="Kairouz et al., 2021")
+@dataclass(frozen=True)
+class TreeNoise(NoisedSum):
+    """Clip each party's update, and add to the sum the change of a tree's noise from one round to the next.
+
+    Best where parties take turns (selector 'in-turn'): nobody need be drawn at random, and noise hardly piles up.
+
+    Parameters:
+        clip: largest length of a party's update, all its arrays together
+        noise: standard deviation of a node's noise, in units of `clip` (left out: as privacy.epsilon asks)
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
+        expected: parties that a round expects, which the sum is divided by (0: those that answer; runs fill it in)
+        arrays: which parts of a reply are protected (runs fill it in)
+    """
+
+    by_party: ClassVar[bool] = True
+    noise_lasts: ClassVar[bool] = True
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """At the coordinator: charge the ledger. A round is one leaf, so that it can release one sum only."""
+        if self.ledger is not None and any(entry.round == round for entry in self.ledger.entries):
+            raise ConfigError(f"round {round} asks parties for updates a second time, and 'dp-ftrl' would give both "
+                              "sums the same noise", remedy="use 'central-dp'")
+        return super().receive(replies, round, seed)
+
+    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
+             seed: int) -> tuple[NDArray[Any], float]:
+        """Noise of the nodes that round t has and round t - 1 had not, less that of the others."""
+        now, before, spread = nodes_of(round), nodes_of(round - 1), self.known_noise * one
+        total = np.zeros(sum(values.size for values in like.values()), dtype=precision_of(like))
+        for node, change in [*((node, np.add) for node in now - before),
+                             *((node, np.subtract) for node in before - now)]:
+            change(total, gaussian(like, spread, stream(seed, f"tree noise {name}", *node)), out=total)
+        return total, spread
+
+    def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
+        """One Gaussian release for the whole run: all nodes, which the busiest party moves the most."""
+        if not entries:
+            return []
+        rounds: dict[int, list[int]] = {}
+        for entry in entries:
+            for party in entry.answered:
+                rounds.setdefault(party, []).append(entry.round)
+        last, noise = max(entry.round for entry in entries), min(entry.noise for entry in entries)
+        moved = max((sensitivity(own, last) for own in {tuple(own) for own in rounds.values()}), default=0.0)
+        return [{Release(noise / moved): 1}] if moved else []
+
+    def planned(self, noise: float, context: Context) -> list[Entry]:
+        """One party for each turn, or one that takes part in every round."""
+        return [Entry(round, noise, 1, ((round - 1) % context.turns if context.turns else 0,))
+                for round in range(1, context.rounds + 1)]
+
+    def words(self, context: Context) -> str:
+        """What is done, and between which neighbours that hides the difference."""
+        return (f"Each party's update is clipped to a length of {self.clip:g}; the sum over all rounds so far carries "
+                f"the noise of a binary tree, whose nodes have {self.noise or 0:.4g} times that length each. "
+                "Neighbours: two runs, one with a party and one without what it sends, in the rounds in which parties "
+                f"really took part. Who takes part is not hidden. {self.trust(context)}")
+
+
+def nodes_of(rounds: int) -> set[Node]:
+    """The nodes whose leaves are rounds 1 to `rounds`: one for every one of its binary digits."""
+    found, start = set(), 0
+    for height in reversed(range(rounds.bit_length())):
+        if rounds >> height & 1:
+            found.add((height, start >> height))
+            start += 1 << height
+    return found
+
+
+def sensitivity(rounds: Iterable[int], last: int) -> float:
+    """How far a party moves all nodes that `last` rounds complete, as one vector, in lengths of its update.
+
+    It moves a node once for each of its rounds under it, at worst all in one direction.
+    """
+    moved: Counter[Node] = Counter()
+    for round in rounds:
+        for height in range(last.bit_length()):
+            place = (round - 1) >> height
+            if (place + 1) << height <= last:
+                moved[height, place] += 1
+    return sqrt(sum(count**2 for count in moved.values()))

@@ -1,13 +1,13 @@
-"""The ledger of a run: what was released, under which noise, from whom, and what epsilon that comes to.
+"""The ledger of a run: what was released, under which noise, from whom, what epsilon that comes to, and how to say so.
 
-It is one object at the coordinator. The mechanism, a stage, tells it of every release; nothing is counted by plan.
+It is one object at the coordinator. The mechanism, a stage, reports every release to it; nothing is counted by plan.
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from math import inf, log, sqrt
+from math import inf, isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from tequio.errors import TequioError
@@ -16,8 +16,8 @@ from tequio.privacy.accounting import Accountant, Sampling, Spent, epsilon_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
     from tequio.learners.learner import Arrays
 
 
@@ -212,3 +212,37 @@ class Ledger:
 def round_up(cohort: float) -> int:
     """The parties of a round, as a whole number that is not too small."""
     return int(-(-cohort // 1))
+
+
+_HIDDEN = {"party": "whether any one party took part, or what it holds",
+           "row": "whether any one row was among a party's data",
+           "label": "what the label of any one row was"}
+
+
+def statement(ledger: Ledger) -> dict[str, Any]:
+    """Epsilon and all that it hangs on."""
+    terms, epsilon = ledger.terms, ledger.epsilon()
+    return {"epsilon": epsilon if isfinite(epsilon) else None, "delta": terms.delta, "accountant": terms.accountant,
+            "budget": terms.epsilon or None, "unit": ledger.mechanism.unit, "noise": ledger.mechanism.noise,
+            "releases": len(ledger.entries), "sampling": ledger.context.sampling,
+            "voids": list(ledger.voids), "caveats": list(ledger.caveats), "words": in_words(ledger, epsilon)}
+
+
+def in_words(ledger: Ledger, epsilon: float) -> str:
+    """The same for a reader who has to decide whether that is enough."""
+    if ledger.voids:
+        return "This run is not private, whatever noise it adds: " + "; ".join(ledger.voids) + "."
+    mechanism = ledger.mechanism
+    if not isfinite(epsilon):
+        return f"This run is not private: no noise was added. {mechanism.words(ledger.context)}"
+    terms = ledger.terms
+    budget = f" of a budget of {terms.epsilon:g}" if terms.epsilon else ""
+    parts = [f"Epsilon {epsilon:.3g}{budget} at delta {terms.delta:g}, by {len(ledger.entries)} releases "
+             f"({terms.accountant.upper()} accountant): whoever sees all of them can hardly tell "
+             f"{_HIDDEN[mechanism.unit]}.", mechanism.words(ledger.context)]
+    if not getattr(mechanism, "secret", False):
+        whom = "" if mechanism.place == "coordinator" else ", from the coordinator too"
+        parts.append(f"Noise and choices follow from the seed, which must stay secret{whom}.")
+    if ledger.caveats:
+        parts.append("Not covered: " + "; ".join(ledger.caveats) + ".")
+    return " ".join(parts)

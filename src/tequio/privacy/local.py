@@ -1,33 +1,47 @@
-"""Local differential privacy: noise is added before an update leaves its party, so that nobody need be trusted.
+"""Differential privacy by noise that parties add themselves: all of it (local), or a share of it (distributed).
 
-Dwork, McSherry, Nissim, Smith: Calibrating noise to sensitivity in private data analysis, TCC 2006 (Laplace).
-Truex, Liu, Chow, Gursoy, Wei: LDP-Fed: federated learning with local differential privacy, EdgeSys 2020.
+Local: Dwork, McSherry, Nissim, Smith: Calibrating noise to sensitivity in private data analysis, TCC 2006 (Laplace).
+Truex, Liu, Chow, Gursoy, Wei: LDP-Fed: federated learning with local differential privacy, EdgeSys 2020. Neighbours are
+any two data sets that a party might hold: its clipped update may then turn round, which is twice the clip. A party pays
+for the rounds in which it answers; being drawn hides nobody, because the coordinator knows who was.
 
-Neighbours are any two data sets that a party might hold: its clipped update may then turn round, which is twice the
-clip. A party pays for the rounds in which it answers; nobody is hidden by being drawn, because the coordinator knows.
+Distributed: Agarwal, Kairouz, Liu: The Skellam mechanism for differentially private federated learning, NeurIPS 2021.
+Kairouz, Liu, Steinke: The distributed discrete Gaussian mechanism for federated learning with secure aggregation, ICML
+2021. Updates and noise are whole numbers of steps of one grid, which the hidden sum adds up without any rounding.
+Skellam noise is the difference of two Poisson numbers, and the sum of independent ones is one of their variances' sum:
+what is known about the sum does not rest on an approximation. The coordinator need not be trusted with the noise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, replace
+from math import floor, log2, sqrt
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tequio.federation.stages import Trait
-from tequio.privacy.accounting import Release, Spent
-from tequio.privacy.clipping import clipped
+import numpy as np
+from annotated_types import Ge, Interval
+
+from tequio.errors import ConfigError
+from tequio.federation.stages import SumCapacity, StageSpec
+from tequio.privacy.accounting import Accountant, Release, Spent
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noised_sum import ClippedUpdates
-from tequio.privacy.noising import gaussian, laplace, plus_noise, release_rng
+from tequio.privacy.noising import clipped, gaussian, laplace, plus_noise, release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tequio.federation.party import Party
+    from numpy.typing import NDArray
+
+    from tequio.federation.exchange import Replies
+    from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.federation.stages import Room
+    from tequio.federation.population import Party
+    from tequio.federation.stages import Aggregated
+    from tequio.learners.learner import Arrays
+
 
 Shape = Literal["gaussian", "laplace"]
 _REPLACED = 2.0
@@ -52,7 +66,10 @@ class LocalDP(ClippedUpdates):
 
     place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
     by_party: ClassVar[bool] = True
-    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="party")
+    @property
+    def spec(self) -> StageSpec:
+        """How it goes with other stages."""
+        return StageSpec(takes=("model",), bounds=True, noise="party")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip and noise."""
@@ -78,7 +95,7 @@ class LocalDP(ClippedUpdates):
         rounds = range(1, context.rounds + 1, context.turns or 1)
         return [Entry(round, noise, 1, (0,)) for round in rounds]
 
-    def room(self) -> Room | None:
+    def capacity(self) -> SumCapacity | None:
         """None: a noised update may be rounded by what others do."""
         return None
 
@@ -105,3 +122,141 @@ def costliest(entries: Sequence[Entry]) -> set[tuple[tuple[float, int], ...]]:
     if len({noise for bill in bills for noise, _ in bill}) == 1:
         return {max(bills, key=lambda bill: bill[0][1])}
     return bills
+
+
+_STEPS = 20
+"""The clip is 2^20 steps long, or up to twice as many, if the sum has room for that."""
+_FEWEST_STEPS = 1 << 10
+_TAIL = 12.0
+"""Noise of more than so many deviations does not come: 10^-32 of it."""
+
+
+@register("stage", "distributed-dp", paper="Agarwal et al., 2021; Kairouz et al., 2021",
+          example='[[stages]]\nname = "distributed-dp"\nclip = 1.0\nnoise = 1.0\n\n[[stages]]\nname = "secure-sum"\n')
+@dataclass(frozen=True)
+class DistributedDP(ClippedUpdates):
+    """Clip each party's update and add its share of the noise, at the party, before a stage that hides all but sums.
+
+    Parameters:
+        clip: largest length of a party's update, all its arrays together
+        noise: standard deviation of the noise on the sum, in units of `clip`, where as many parties drop out as
+            tolerated (left out: as privacy.epsilon asks)
+        tolerated: share of the expected parties that may drop out; if more do, nothing is summed and the run stops
+        secret: seed the noise from the operating system rather than from the run's seed; runs then differ
+        expected: parties that a round expects (runs fill it in)
+        arrays: which parts of a reply are protected (runs fill it in)
+        grid: the step that updates and noise are multiples of, a power of two (0: a millionth of the clip; runs fill
+            it in)
+    """
+
+    tolerated: Annotated[float, Interval(ge=0, lt=1)] = 0.2
+    grid: Annotated[float, Ge(0)] = 0.0
+
+    place: ClassVar[Literal["coordinator", "party", "sum"]] = "sum"
+    by_party: ClassVar[bool] = True
+    accountant: ClassVar[Accountant] = "rdp"
+    @property
+    def spec(self) -> StageSpec:
+        """How it goes with other stages."""
+        return StageSpec(takes=("model",), bounds=True, noise="sum")
+
+    def send(self, party: Party, payload: Payload) -> Payload:
+        """At the party: clip, round to the grid, and add whole numbers of noise."""
+        content, _ = clipped(payload, self.arrays, self.clip, kept=party.state)
+        rng = release_rng(party, "share of noise", secret=self.secret)
+        size = sum(values.size for name in self.arrays for values in content[name].values())
+        # Rounding moves each entry by half a step at most, so that an update may become so much longer.
+        one = self.clip / self.step + 0.5 * sqrt(size)
+        variance = (self.known_noise * one) ** 2 / self.enough(self.expected)
+        return {**content, **{name: _noised(content[name], self.step, variance, rng) for name in self.arrays}}
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        """At the coordinator: note who answered."""
+        if self.ledger is not None:
+            self.ledger.charge(replies, round, self.known_noise)
+        return replies
+
+    def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+        """At the coordinator: note how much noise the sum really has, which is more where fewer dropped out."""
+        if self.ledger is not None:
+            entry, shares = self.ledger.entries[-1], len(aggregated.parties) / self.enough(self.expected)
+            noise = self.known_noise * sqrt(shares)
+            self.ledger.entries[-1] = replace(entry, noise=noise if aggregated.name == self.arrays[0] else
+                                              min(noise, entry.noise))
+        return mean
+
+    def capacity(self) -> SumCapacity | None:
+        """Whoever comes has the same share, a power of two, so that steps of the grid stay whole numbers."""
+        room = super().capacity()
+        return None if room is None else replace(room, fewest=self.enough(self.expected))
+
+    @property
+    def step(self) -> float:
+        """That of the grid."""
+        return self.grid or 2.0 ** (floor(log2(self.clip)) - _STEPS)
+
+    def enough(self, expected: float) -> int:
+        """How many shares of noise make up the whole."""
+        return max(floor((1 - self.tolerated) * expected + 1e-9), 1)
+
+    def fitted(self, context: Context) -> dict[str, Any]:
+        """What the run's hidden sum makes of the settings: its steps may be wider than wished for."""
+        return {"grid": max(self.step, context.step)}
+
+    def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
+        """What the parties that answered most often have spent; nobody is hidden by being drawn."""
+        steps = self.clip / max(self.step, context.step)
+        return [{Release(noise, "skellam", steps=steps): count for noise, count in bill}
+                for bill in costliest(entries)]
+
+    def planned(self, noise: float, context: Context) -> list[Entry]:
+        """A party that answers as often as it can, among as few as are tolerated."""
+        rounds = range(1, context.rounds + 1, context.turns or 1)
+        return [Entry(round, noise, 1, (0,)) for round in rounds]
+
+    def objections(self, context: Context) -> list[str]:
+        """Sums that are not hidden, of unknown size, too coarse, or too narrow."""
+        found = super().objections(context)
+        if not context.hidden:
+            found += ["each party adds a share of the noise only, which hides nothing before it is summed: add the "
+                      "stage 'secure-sum' after 'distributed-dp'"]
+        if context.sampling == "poisson":
+            found += ["shares of noise add up to enough only where it is known how many parties come: use the selector "
+                      "'random', 'in-turn' or 'all'"]
+        if context.step * _FEWEST_STEPS > self.clip:
+            found += [f"the stage '{context.hidden}' adds in steps of {context.step:.2g}, too wide for a clip of "
+                      f"{self.clip:g}: lower its `largest` or set bits = 64"]
+        if self.noise is not None and self._reach(context) > context.largest:
+            found += [f"updates with their noise reach up to {self._reach(context):.3g}, and '{context.hidden}' has "
+                      f"room for {context.largest:g}: raise its `largest`"]
+        return found
+
+    def _reach(self, context: Context) -> float:
+        return self.clip * (1 + _TAIL * (self.noise or 0.0) / sqrt(self.enough(context.cohort)))
+
+    def words(self, context: Context) -> str:
+        """What is done, and between which neighbours that hides the difference."""
+        enough = self.enough(context.cohort)
+        return (f"Each party's update is clipped to a length of {self.clip:g}; every party adds a share of Skellam "
+                f"noise, and {enough} shares have a deviation of {self.known_noise:.4g} times that length. By "
+                f"'{context.hidden}' the coordinator sees the noised sum only; with fewer than {enough} parties it "
+                "sees none. Neighbours: two runs, one with a party and one without what it sends, in the rounds in "
+                "which parties really took part, as the coordinator sees it too. Not hidden: who takes part. Parties "
+                "that tell the coordinator their own noise take their shares of it away.")
+
+
+def _noised(arrays: Arrays, step: float, variance: float, rng: np.random.Generator) -> Arrays:
+    """Every entry as a multiple of the step, with noise of that variance in steps; exact in double precision."""
+    return {name: (np.rint(values.astype(np.float64) / step) + skellam(values.shape, variance, rng)) * step
+            for name, values in arrays.items()}
+
+
+def skellam(shape: tuple[int, ...], variance: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Whole numbers of that variance."""
+    if not variance > 0:
+        return np.zeros(shape, dtype=np.int64)
+    if variance > 2.0 ** 60:
+        raise ConfigError(f"noise of a variance of {variance:.3g} steps cannot be drawn",
+                          remedy="use less noise or a wider grid")
+    drawn: NDArray[np.int64] = rng.poisson(variance / 2, shape) - rng.poisson(variance / 2, shape)
+    return drawn

@@ -11,21 +11,19 @@ from annotated_types import Ge, Gt
 
 from tequio.components import name_of
 from tequio.errors import ConfigError
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import NOBODY
-from tequio.federation.stages import Room, Trait
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.clipping import clipped
+from tequio.federation.exchange import NOBODY, Reply
+from tequio.federation.stages import SumCapacity, StageSpec
+from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.ledger import Context, Ledger  # noqa: TC001  (fields of dataclasses are looked up)
-from tequio.privacy.noising import plus_noise
+from tequio.privacy.noising import clipped, plus_noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
 
@@ -54,9 +52,9 @@ class ClippedUpdates:
                               remedy="set its noise, or privacy.epsilon")
         return self.noise
 
-    def room(self) -> Room | None:
+    def capacity(self) -> SumCapacity | None:
         """What shares of a hidden sum are shares of: the same whoever comes, so that one party changes no other's."""
-        return None if self.ledger is None else Room(self.ledger.context.most)
+        return None if self.ledger is None else SumCapacity(self.ledger.context.most)
 
     def objections(self, context: Context) -> list[str]:
         """Weights that nothing bounds, and sums that have no room for an update."""
@@ -72,7 +70,10 @@ class NoisedSum(ClippedUpdates, ABC):
     """One that the coordinator noises: in the open the sum of what it sees, else a sum that is all it sees."""
 
     place: ClassVar[Literal["coordinator", "party", "sum"]] = "coordinator"
-    trait: ClassVar[Trait] = Trait(takes=("model",), bounds=True, noise="coordinator")
+    @property
+    def spec(self) -> StageSpec:
+        """How it goes with other stages."""
+        return StageSpec(takes=("model",), bounds=True, noise="coordinator")
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip."""
@@ -93,7 +94,7 @@ class NoisedSum(ClippedUpdates, ABC):
         nobody = {"rows": 1, "steps": 0, **dict.fromkeys(self.arrays, noughts)}
         return replace(replies, answers=(Reply(NOBODY, nobody),))
 
-    def complete(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+    def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: the sum over the expected cohort plus noise instead of the mean."""
         expected = self.expected or max(len(aggregated.parties), 1)
         seed = self.ledger.secret() if self.secret and self.ledger is not None else federation.seed

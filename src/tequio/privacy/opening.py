@@ -1,4 +1,4 @@
-"""Opening the ledger of a run: find its mechanism, look for what would void it, calibrate, and wire it in."""
+"""Opening the ledger of a run: find its mechanism, refuse what would void it, calibrate the noise, and wire it in."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tequio.components import name_of
 from tequio.errors import ConfigError
+from tequio.federation.aggregation import Mean
 from tequio.federation.algorithm import Crossing
 from tequio.federation.selection import FixedParties
-from tequio.federation.selectors.in_turn import InTurn
+from tequio.federation.selectors.drawn import InTurn
 from tequio.federation.stages import summing_stage
-from tequio.learners.batches import steps_of_epochs
+from tequio.learners.descent import steps_of_epochs
 from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.learners.torch_learner import TorchLearner
 from tequio.privacy.accounting import Sampling, Spent, noise_for
-from tequio.privacy.aggregation.fixed_point import Ring
+from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.ledger import Context, Ledger, Mechanism, Terms, round_up
-from tequio.privacy.objections import objections
 from tequio.privacy.rows import SilentTraining
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from tequio.data.dataset import Schema
     from tequio.federation.algorithm import Algorithm
-    from tequio.federation.federation import Federation
+    from tequio.federation.federation import Federation, Rules
     from tequio.federation.stages import Stage
 
 
@@ -174,3 +176,58 @@ def _told_on_the_way(mechanism: Mechanism, algorithm: Algorithm, context: Contex
     if context.hidden and context.sampling == "poisson":
         found.append(f"where too few parties are drawn for '{context.hidden}', the run stops, which tells so")
     return found
+
+
+def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rules: Rules,
+               schema: Schema) -> Iterator[str]:
+    """Every reason why the guarantee would not hold."""
+    yield from _about_algorithm(mechanism, algorithm, context, algorithm.crossing(schema))
+    yield from _about_selector(algorithm)
+    if mechanism.place != "party":
+        yield from _about_the_sum(algorithm, rules)
+    if algorithm.parts.contribution is not None:
+        yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")
+    if mechanism.protects == "training":
+        yield from _about_training(algorithm, algorithm.crossing(schema))
+    yield from mechanism.objections(context)
+
+
+def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Context,
+                     crossing: Crossing | None) -> Iterator[str]:
+    name = name_of(type(algorithm))
+    if crossing is None:
+        yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: use one "
+               f"such as 'fedavg', 'fedprox' or 'fedadam', or see: tequio show {name}")
+    elif bool(crossing.moves) != (mechanism.protects == "sums"):
+        sends, fitting = ("sums over rows", "'dp-sums'") if crossing.moves else ("updates", "'central-dp'")
+        yield (f"the stage '{name_of(type(mechanism))}' does not protect what the algorithm '{name}' sends, which are "
+               f"{sends}: use {fitting}")
+    elif crossing.counts_answers and context.sampling == "poisson":
+        yield (f"the algorithm '{name}' uses how many parties answered, which under Poisson sampling tells whether one "
+               "was there: use the selector 'random'")
+
+
+def _about_selector(algorithm: Algorithm) -> Iterator[str]:
+    selector = type(algorithm.parts.selector)
+    if not hasattr(selector, "sampling"):
+        yield (f"the selector '{name_of(selector)}' chooses by what it learns of the parties, and that choice is not "
+               "noised: use 'poisson', 'random', 'in-turn' or 'all'")
+
+
+def _about_the_sum(algorithm: Algorithm, rules: Rules) -> Iterator[str]:
+    aggregator = algorithm.parts.aggregator
+    if not isinstance(aggregator, Mean):
+        yield (f"the aggregator '{name_of(type(aggregator))}' is not a mean, so that one party may move it by more "
+               "than its clipped update: use 'mean'")
+    if rules.largest_update:
+        yield ("rules.largest_update leaves parties out by comparing them with others, so that one changes what the "
+               "rest add: set it to 0")
+
+
+def _about_training(algorithm: Algorithm, crossing: Crossing | None) -> Iterator[str]:
+    if crossing is not None and crossing.besides_training:
+        yield (f"the algorithm '{name_of(type(algorithm))}' also sends gradients that its private training has not "
+               "noised: set algorithm.control_from = 'path'")
+    if not isinstance(algorithm.parts.learner, TorchLearner):
+        yield ("only torch learners can be trained by 'dp-sgd', which needs the gradients of single rows: choose "
+               "'logistic' or 'mlp'")

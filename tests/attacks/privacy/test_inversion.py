@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tequio.attacks.privacy.inference import squared_error
 from tequio.attacks.privacy.inversion import dense_row, first_dense_layer, label_of, matched_row, reconstructed
-from tequio.attacks.privacy.scores import squared_error
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
 from tequio.learners.linear import SGDClassifier
 from tequio.learners.zoo import MLP, Logistic

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.attacks.privacy.membership import by_shadows, by_threshold, class_losses
-from tequio.attacks.privacy.properties import flat, told
-from tequio.attacks.privacy.representatives import representatives
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.attacks.privacy.inference import by_shadows, by_threshold, class_losses, flat, told
+from tequio.attacks.privacy.inversion import representatives
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
 from tequio.learners.learner import LocalTraining
 from tequio.learners.linear import SGDClassifier

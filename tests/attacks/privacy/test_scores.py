@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.attacks.privacy.scores import (
+from tequio.attacks.privacy.inference import (
     advantage,
     found_at,
     is_recognised,

@@ -11,8 +11,8 @@ import numpy as np
 from privacy.ways import population
 from tequio.engines.inline import InlineEngine
 from tequio.federation.federation import Federation, Rules
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.holding import HELD
+from tequio.privacy.aggregation.hidden_sums import Ring
+from tequio.privacy.updates import HELD
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Outcome, Reply

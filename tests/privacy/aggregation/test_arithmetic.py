@@ -12,11 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.errors import ConfigError, DataError, PayloadError
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.graph import needed_of, ring_of_neighbours, safe_degree
-from tequio.privacy.aggregation.keys import derived, fresh_key, in_common, opened, public_of, sealed
-from tequio.privacy.aggregation.masks import STRETCH, add_mask
-from tequio.privacy.aggregation.shamir import PRIME, recovered, shared
+from tequio.privacy.aggregation.hidden_sums import Ring
+from tequio.privacy.aggregation.keys import (
+    PRIME,
+    STRETCH,
+    add_mask,
+    derived,
+    fresh_key,
+    in_common,
+    needed_of,
+    opened,
+    public_of,
+    recovered,
+    ring_of_neighbours,
+    safe_degree,
+    sealed,
+    shared,
+)
 
 
 @settings(max_examples=50, deadline=None)

@@ -10,10 +10,9 @@ from scipy import stats
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
 from tequio.privacy.aggregation.ckks import SLOTS, BlindSum, decrypted, encrypted, new_key, without_secret
-from tequio.privacy.aggregation.encrypted_sum import EncryptedSum
-from tequio.privacy.aggregation.holding import HELD
-from tequio.privacy.aggregation.key_sharing import KEY
+from tequio.privacy.aggregation.encrypted_sum import KEY, EncryptedSum
 from tequio.privacy.aggregation.secure_sum import SecureSum
+from tequio.privacy.updates import HELD
 
 from .summed import federation, in_plain, total, vectors
 

@@ -10,9 +10,8 @@ import pytest
 
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
-from tequio.privacy.aggregation.keys import fresh_key, public_of
+from tequio.privacy.aggregation.keys import SHARE_BYTES, fresh_key, public_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
-from tequio.privacy.aggregation.shamir import SHARE_BYTES
 
 from .summed import Hostile, federation, in_plain, total, vectors
 

@@ -9,7 +9,7 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError, QuorumError
-from tequio.experiments.models import read_model
+from tequio.experiments.running.results import read_model
 from tequio.registry import entries
 
 SUMMING = sorted(entry.name for entry in entries("algorithm") if getattr(entry.component, "sums_only", False))

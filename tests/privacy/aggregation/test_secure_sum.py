@@ -9,9 +9,9 @@ from scipy import stats
 
 from tequio.errors import PartyError, QuorumError
 from tequio.federation.federation import Rules
-from tequio.privacy.aggregation.holding import HELD
-from tequio.privacy.aggregation.party_side import SECRETS
 from tequio.privacy.aggregation.secure_sum import SecureSum
+from tequio.privacy.aggregation.secure_sum_tasks import SECRETS
+from tequio.privacy.updates import HELD
 
 from .summed import federation, in_plain, total, vectors
 

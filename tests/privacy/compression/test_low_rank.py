@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from privacy.ways import Way, distance, length, mean, updates
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
 from tequio.privacy.compression.low_rank import LowRank
 
 

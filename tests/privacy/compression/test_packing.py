@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from privacy.ways import Way, updates
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
 from tequio.privacy.compression.packing import DeltaZstd, zstd
 from tequio.privacy.compression.quantise import Quantise
 

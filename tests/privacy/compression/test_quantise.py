@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.ways import Way, distance, length, mean, updates
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
 from tequio.privacy.compression.quantise import Quantise, packed, unpacked
 
 

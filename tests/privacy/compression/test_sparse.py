@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from privacy.ways import Way, distance, length, mean, updates
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
 from tequio.privacy.compression.sparse import RandomK, TopK, kept
 
 

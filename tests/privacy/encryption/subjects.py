@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tequio.components import build
-from tequio.privacy.encryption.randomness import seeded
+from tequio.privacy.encryption.numbers import seeded
 
 SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {"products": 2}}
 PACKAGES = {"paillier": "gmpy2", "ckks": "tenseal"}

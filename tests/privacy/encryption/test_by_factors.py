@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("gmpy2")
 
 from tequio.components import build
-from tequio.privacy.encryption.by_factors import encrypt_by_factors, powers
-from tequio.privacy.encryption.randomness import seeded
+from tequio.privacy.encryption.numbers import seeded
+from tequio.privacy.encryption.paillier_keys import encrypt_by_factors, powers
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tequio.components import build
 from tequio.errors import EncryptionError
 from tequio.privacy.encryption.ckks_layout import Layout
-from tequio.privacy.encryption.wire import wrap
+from tequio.privacy.encryption.scheme import wrap
 
 from .subjects import drawing, secret
 

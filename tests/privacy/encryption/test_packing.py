@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tequio.errors import EncryptionError
-from tequio.privacy.encryption.fixed_point import FixedPoint, from_bytes, growth, room, to_bytes, to_numbers, to_values
-from tequio.privacy.encryption.packing import pack, slots_in, unpack
+from tequio.privacy.encryption.numbers import (
+    FixedPoint,
+    from_bytes,
+    growth,
+    pack,
+    room,
+    slots_in,
+    to_bytes,
+    to_numbers,
+    to_values,
+    unpack,
+)
 
 
 def test_two_numbers_worked_by_hand():

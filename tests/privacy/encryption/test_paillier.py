@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tequio.components import build
 from tequio.errors import ConfigError, EncryptionError
-from tequio.privacy.encryption.exponents import power_from, products_of_powers, table_of_powers
-from tequio.privacy.encryption.paillier_keys import read_public
-from tequio.privacy.encryption.wire import wrap
+from tequio.privacy.encryption.paillier_keys import power_from, products_of_powers, read_public, table_of_powers
+from tequio.privacy.encryption.scheme import wrap
 
 from .subjects import drawing, secret
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tequio.errors import EncryptionError
 from tequio.federation import payload as payloads
-from tequio.privacy.encryption.fixed_point import FixedPoint
+from tequio.privacy.encryption.numbers import FixedPoint
 
 from .subjects import drawing, every_scheme, exact_schemes, scheme, secret
 

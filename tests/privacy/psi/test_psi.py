@@ -8,9 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.errors import DataError
-from tequio.privacy.psi import curve
-from tequio.privacy.psi.curve import hash_to_curve, multiply
-from tequio.privacy.psi.sets import in_all, masked, new_secret, require_ids, written
+from tequio.privacy.psi.ids import (
+    hash_to_curve,
+    in_all,
+    masked,
+    multiply,
+    new_secret,
+    require_ids,
+    require_points,
+    written,
+)
 
 PRIME = 2**255 - 19
 
@@ -59,7 +66,7 @@ def test_masked_sets_have_in_common_what_the_sets_have(sets):
 def test_without_gmpy2_the_points_are_the_same(monkeypatch):
     ids = [b"%d" % number for number in range(20)]
     fast = hash_to_curve(ids)
-    monkeypatch.setattr(curve, "find_spec", lambda name: None)
+    monkeypatch.setattr("tequio.privacy.psi.ids.find_spec", lambda name: None)
     np.testing.assert_array_equal(hash_to_curve(ids), fast)
 
 
@@ -82,9 +89,9 @@ def test_points_have_one_form_only(number, refused):
     point = np.frombuffer(number.to_bytes(32, "little"), np.uint8).reshape(1, 32)
     if refused:
         with pytest.raises(DataError, match="1 malformed points"):
-            curve.require_points(point)
+            require_points(point)
     else:
-        curve.require_points(point)
+        require_points(point)
 
 
 @pytest.mark.parametrize("u", [0, 1, PRIME - 1])

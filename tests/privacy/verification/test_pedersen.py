@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.privacy.verification.pedersen import (
+from tequio.privacy.verification.proofs import (
     LIMBS,
     MODULUS,
     _dot,

@@ -12,9 +12,10 @@ import pytest
 import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError, PartyError, PayloadError
-from tequio.experiments.notarising import TRANSCRIPT, verify_run
+from tequio.experiments.running.transcripts import TRANSCRIPT, verify_run
 from tequio.federation.algorithm import Algorithm
-from tequio.privacy.verification import sums, verified
+from tequio.privacy.verification import verified
+from tequio.privacy.verification.proofs import digest_of_sum
 from tequio.privacy.verification.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def test_a_tampered_sum_is_refused_by_the_parties(tmp_path: Path, way: str, monk
     def tampered(*given: Any) -> Any:
         whole, facts = honest(*given)
         whole = whole + (np.arange(len(whole)) == 3)
-        return whole, {**facts, "digest": sums.digest_of_sum(whole)}
+        return whole, {**facts, "digest": digest_of_sum(whole)}
 
     monkeypatch.setattr(verified, "_claim", tampered)
     monkeypatch.setattr(verified, "wrong_with_sum", lambda facts, whole: "")

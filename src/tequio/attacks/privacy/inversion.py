@@ -1,4 +1,4 @@
-"""Gradient inversion: the row that a party's gradient came from.
+"""Inversion: the row that a party's gradient came from, and what a class looks like from the model alone.
 
 Zhu, Liu, Han: Deep leakage from gradients, NeurIPS 2019 (look for a row with the same gradient). Zhao, Mopuri, Bilen:
 iDLG: Improved deep leakage from gradients, 2020 (the label shows in the signs). Geiping, Bauermeister, Droege, Moeller:
@@ -6,6 +6,9 @@ Inverting gradients, NeurIPS 2020 (match directions; exact for a dense first lay
 
 Gradients may come at any positive scale: an update of one plain step is minus the learning rate times the gradient, and
 clipping shortens it. Neither hides a direction.
+
+Fredrikson, Jha, Ristenpart: Model inversion attacks that exploit confidence information, CCS 2015. Where a class is one
+person, or rows of a class are alike, a class's look is about rows; else it is about their mean.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError
-from tequio.learners.losses import target_array
+from tequio.learners.losses import mean_loss, target_array
 from tequio.learners.torch_learner import TorchLearner
 from tequio.learners.torch_model import model_for
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
     from tequio.learners.learner import Arrays, Learner
     from tequio.learners.torch_model import TorchModel
 
@@ -120,3 +123,32 @@ def _angle(ready: TorchModel, row: Tensor, target: Tensor, wanted: Sequence[Tens
     shared = torch.stack([(ours * theirs).sum() for ours, theirs in zip(gradients, wanted, strict=True)]).sum()
     lengths = [torch.stack([part.square().sum() for part in parts]).sum() for parts in (gradients, wanted)]
     return 1 - shared / (lengths[0] * lengths[1]).sqrt().clamp_min(1e-30)
+
+
+def representatives(learner: Learner, schema: Schema, model: Arrays, bounds: tuple[float, float], *, steps: int = 200,
+                    restraint: float = 0.01) -> NDArray[np.float64]:
+    """One row a class that the model is most sure of, found by descent from the middle of the bounds.
+
+    `restraint` pulls towards that middle, so that entries which do not matter to the model stay where they were.
+    """
+    if not isinstance(learner, TorchLearner):
+        raise ConfigError(f"the learner '{type(learner).__name__}' has no gradient to follow",
+                          remedy="choose a torch learner such as 'mlp'")
+    import torch
+
+    ready = model_for(learner, schema)
+    ready.load(model)
+    ready.module.eval()
+    (low, high), classes = bounds, len(schema.target.names)
+    middle = (low + high) / 2
+    rows = torch.full((classes, *schema.shape), middle, device=ready.device, requires_grad=True)
+    target = torch.from_numpy(target_array(ready.kind, np.arange(classes))).to(ready.device)
+    optimizer = torch.optim.Adam([rows], lr=0.02 * (high - low))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        pull = ((rows - middle) / (high - low)).square().sum() / classes
+        rows.grad = torch.autograd.grad(mean_loss(ready.kind, ready.outputs(rows), target) + restraint * pull, rows)[0]
+        optimizer.step()
+        with torch.no_grad():
+            rows.clamp_(low, high)
+    return rows.detach().cpu().numpy().astype(np.float64)

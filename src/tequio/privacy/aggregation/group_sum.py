@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tequio.federation.models import weighted_mean
-from tequio.federation.stages import NUMBERS, Summed, Trait
+from tequio.federation.stages import NUMBERS, Summed, StageSpec
 from tequio.federation.task import task
-from tequio.federation.topologies.hierarchical import Hierarchical
-from tequio.privacy.aggregation.holding import forget_older, held, hold, let_go
-from tequio.privacy.aggregation.phases import Phases
+from tequio.federation.topology import Hierarchical
+from tequio.privacy.aggregation.hidden_sums import Phases
+from tequio.privacy.updates import forget_older, held, hold, let_go
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.federation.exchange import Reply
+    from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.federation.stages import Room
+    from tequio.federation.population import Party
+    from tequio.federation.stages import SumCapacity
 
 _PHASE = "hand-over"
 
@@ -43,7 +42,13 @@ class GroupSum:
     The numbers are those of the topology without this stage. Whoever runs an aggregator sees the updates of its group.
     """
 
-    trait: ClassVar[Trait] = Trait(takes=NUMBERS, gives="hidden", hides=True)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=NUMBERS, gives="hidden", hides=True)
     sums_in_groups: ClassVar[bool] = True
 
     def enter(self, party: Party) -> None:
@@ -59,7 +64,7 @@ class GroupSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0, room: Room | None = None) -> Summed:
+              size: int, riders: int = 0, room: SumCapacity | None = None) -> Summed:
         """Ask for the updates; what comes is one mean a group, or single updates where nobody stands on the way."""
         phases = Phases("group sum", self, federation, name, parties, 1)
         weight_of = dict(zip(parties.tolist(), weights.tolist(), strict=True))

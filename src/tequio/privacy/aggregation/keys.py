@@ -1,17 +1,31 @@
-"""Keys of the parties: agreed pairwise over X25519, stretched by HKDF, and signed by an identity that lasts."""
+"""Keys of the parties, shares of keys, the neighbours who hold those shares, and masks made of keys.
+
+Keys are agreed pairwise over X25519, stretched by HKDF, and signed by an identity that lasts.
+
+Shamir: How to share a secret, Communications of the ACM, 1979. A secret is 16 limbs of 16 bits, each the value at 0 of
+a polynomial over the prime field of 2^31 - 1, where products fit into 64 bits and all limbs are worked on at once.
+
+Bell, Bonawitz, Gascon, Lepoint, Raykova: Secure single-server aggregation with (poly)logarithmic overhead, CCS 2020.
+With neighbours drawn at random, few are enough that almost surely no party's neighbours are all corrupt, and enough of
+them stay.
+"""
 
 from __future__ import annotations
 
 import secrets
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tequio.errors import PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tequio.federation.party import Party
+    from numpy.typing import NDArray
+
+    from tequio.federation.population import Party
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 IDENTITY = "identity"
@@ -99,3 +113,110 @@ def is_signed(public: bytes, signed: bytes, content: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+PRIME = (1 << 31) - 1
+LIMBS = 16
+SHARE_BYTES = 4 * LIMBS
+
+
+def shared(secret: bytes, needed: int, points: Sequence[int]) -> NDArray[np.uint32]:
+    """The value of each limb's polynomial at each point, (points, limbs). Points are distinct and not 0."""
+    limbs = np.frombuffer(secret, dtype="<u2").astype(np.int64)
+    # 64 bits modulo a prime of 31: off from uniform by 2^-33 at most.
+    drawn = np.frombuffer(secrets.token_bytes(8 * LIMBS * (needed - 1)), dtype="<u8") % PRIME
+    coefficients = drawn.astype(np.int64).reshape(needed - 1, LIMBS)
+    at = np.asarray(points, dtype=np.int64)[:, None]
+    values = np.zeros((len(points), LIMBS), dtype=np.int64)
+    for row in coefficients:
+        values = (values + row) * at % PRIME
+    return ((values + limbs) % PRIME).astype(np.uint32)
+
+
+def recovered(points: Sequence[int], shares: NDArray[Any]) -> bytes:
+    """The secret from as many shares as are needed."""
+    at = np.asarray(points, dtype=np.int64)
+    weights = _at_nought(at)
+    limbs = np.zeros(LIMBS, dtype=np.int64)
+    for weight, share in zip(weights, shares.astype(np.int64), strict=True):
+        limbs = (limbs + weight * share) % PRIME
+    if (limbs >= 1 << 16).any():
+        raise PayloadError("shares do not belong together: they give no secret")
+    return limbs.astype("<u2").tobytes()
+
+
+def _at_nought(points: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lagrange's weights: the product over j of x_j / (x_j - x_i)."""
+    above, below = np.ones(len(points), dtype=np.int64), np.ones(len(points), dtype=np.int64)
+    for place, point in enumerate(points):
+        others = np.arange(len(points)) != place
+        above = np.where(others, above * point % PRIME, above)
+        below = np.where(others, below * ((point - points) % PRIME) % PRIME, below)
+    inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)
+    return above * inverse % PRIME
+
+
+def ring_of_neighbours(parties: NDArray[np.int64], degree: int, rng: np.random.Generator) -> dict[int, list[int]]:
+    """Each party's neighbours, in order: in a random circle, the nearest on both sides. An odd degree is made even."""
+    count = len(parties)
+    if degree >= count - 1:
+        return {int(party): [int(other) for other in parties if other != party] for party in parties}
+    circle = rng.permutation(parties)
+    reach = -(-degree // 2)
+    steps = np.concatenate([np.arange(-reach, 0), np.arange(1, reach + 1)])
+    around = circle[(np.arange(count)[:, None] + steps) % count]
+    return {int(party): sorted({int(other) for other in row} - {int(party)})
+            for party, row in zip(circle, around, strict=True)}
+
+
+def needed_of(degree: int, threshold: float) -> int:
+    """How many neighbours must help: more than half, so that nobody can be told two stories by two halves."""
+    return min(int(np.floor(threshold * degree)) + 1, degree)
+
+
+@lru_cache(maxsize=64)
+def safe_degree(parties: int, threshold: float, corrupt: float, dropping: float) -> int:
+    """The fewest neighbours with which, but for a chance of 2^-40, the sum is secret, and 2^-20, it can be unmasked.
+
+    Secret: no party has as many corrupt neighbours as are needed to unmask it, if that share of all is corrupt.
+    Unmasked: every party keeps the neighbours that it needs, if that share of all drops out. Both by the union bound.
+    """
+    from scipy.stats import hypergeom
+
+    others = parties - 1
+    bad, gone = round(corrupt * others), round(dropping * others)
+    for degree in range(2, others, 2):
+        needed = needed_of(degree, threshold)
+        told = parties * hypergeom.sf(needed - 1, others, bad, degree)
+        stuck = parties * hypergeom.sf(degree - needed, others, gone, degree)
+        if told < 2.0 ** -40 and stuck < 2.0 ** -20:
+            return degree
+    return others
+
+
+# A stretch and its mask stay in the second-level cache while all masks are added to it; larger ones do not.
+STRETCH = 1 << 17
+_NOUGHTS = bytes(STRETCH)
+
+
+def add_mask(values: NDArray[Any], key: bytes, *, subtract: bool = False) -> None:
+    """Add the stream of a key to the values, or take it off, in place and modulo the size of their type."""
+    add_masks(values, [] if subtract else [key], [key] if subtract else [])
+
+
+def add_masks(values: NDArray[Any], added: Sequence[bytes], taken_off: Sequence[bytes] = ()) -> None:
+    """Add the streams of some keys to the values and take those of others off."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+    # Every key is used for one stream only, so that the nonce may always be the same.
+    streams = [(Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor(), change)
+               for change, keys in ((np.add, added), (np.subtract, taken_off)) for key in keys]
+    buffer = bytearray(STRETCH)
+    mask = np.frombuffer(buffer, dtype=values.dtype.newbyteorder("<"))
+    for start in range(0, len(values), len(mask)):
+        part = values[start:start + len(mask)]
+        noughts, now = (_NOUGHTS, mask) if len(part) == len(mask) else (bytes(part.nbytes), mask[:len(part)])
+        for stream, change in streams:
+            stream.update_into(noughts, buffer)
+            change(part, now, out=part)

@@ -1,37 +1,61 @@
 """Secure aggregation: the coordinator learns a weighted sum of updates and nothing else about them.
 
 Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning, CCS 2017; neighbours as in Bell
-et al., CCS 2020. The coordinator carries messages between parties that it cannot read, and unmasks what parties that
-drop out on the way leave behind, as long as enough of their neighbours stay.
+et al., CCS 2020. The coordinator carries messages between parties that it cannot read, adds what they send, and takes
+off the masks that parties leave behind when they drop out, as long as enough of their neighbours stay.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from tequio.federation.stages import NUMBERS, Room, Summed, Trait
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.graph import needed_of, ring_of_neighbours, safe_degree
-from tequio.privacy.aggregation.holding import forget_older, hold
-from tequio.privacy.aggregation.party_side import SECRETS, help_unmask, offer_keys, send_masked, share_secrets
-from tequio.privacy.aggregation.phases import Phases
-from tequio.privacy.aggregation.portions import Portions, portions
-from tequio.privacy.aggregation.unmasking import Dealt, keys_fault, masked_fault, shares_fault, unmasked
+from tequio.errors import PayloadError, QuorumError
+from tequio.federation.stages import NUMBERS, SumCapacity, Summed, StageSpec
+from tequio.privacy.aggregation.hidden_sums import Phases, Ring, SumWeights
+from tequio.privacy.aggregation.keys import (
+    KEY_BYTES,
+    SHARE_BYTES,
+    add_masks,
+    derived,
+    in_common,
+    is_signed,
+    needed_of,
+    public_of,
+    recovered,
+    ring_of_neighbours,
+    safe_degree,
+)
+from tequio.privacy.aggregation.secure_sum_tasks import (
+    COMMITMENT_BYTES,
+    SECRETS,
+    committed,
+    help_unmask,
+    offer_keys,
+    pair_purpose,
+    point_of,
+    send_masked,
+    share_secrets,
+    signed_part,
+)
+from tequio.privacy.updates import forget_older, hold
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
-# Up to so many parties everybody shares a mask with everybody.
+    Culprits = list[tuple[int, str]]
+
+
+# Up to this number of parties each shares a mask with all others.
 _ALL_WITH_ALL = 50
 _CORRUPT, _DROPPING = 0.1, 0.2
 _FEWEST = 3
@@ -57,7 +81,13 @@ class SecureSum:
     bits: Literal[32, 64] = 32
     largest: Annotated[float, Gt(0)] = 64.0
 
-    trait: ClassVar[Trait] = Trait(takes=NUMBERS, gives="hidden", hides=True)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=NUMBERS, gives="hidden", hides=True)
 
     def enter(self, party: Party) -> None:
         """Before the task: forget what earlier rounds left."""
@@ -72,12 +102,12 @@ class SecureSum:
         return replies
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0, room: Room | None = None) -> Summed:
+              size: int, riders: int = 0, room: SumCapacity | None = None) -> Summed:
         """Keys, shares, masked updates, unmasking."""
-        return _Sum(self, federation, name, parties, portions(weights, room)).run(size, riders)
+        return _Sum(self, federation, name, parties, SumWeights.of(weights, room)).run(size, riders)
 
     def degree(self, parties: int) -> int:
-        """How many neighbours each of so many parties has."""
+        """How many neighbours each party has."""
         if self.neighbours:
             return min(self.neighbours, parties - 1)
         return parties - 1 if parties <= _ALL_WITH_ALL else safe_degree(parties, self.threshold, _CORRUPT, _DROPPING)
@@ -87,25 +117,25 @@ class _Sum:
     """One sum under way."""
 
     def __init__(self, stage: SecureSum, federation: Federation, name: str, parties: NDArray[np.int64],
-                 portions: Portions) -> None:
+                 weights: SumWeights) -> None:
         self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
-        self._portions = portions
-        self._shares = dict(zip(parties.tolist(), portions.shares.tolist(), strict=True))
+        self._weights = weights
+        self._shares = dict(zip(parties.tolist(), weights.shares.tolist(), strict=True))
         self._phases = Phases("secure sum", stage, federation, name, parties,
                               max(needed_of(len(parties), stage.threshold), _FEWEST))
 
-    def run(self, size: int, riders: int) -> Summed:
+    def run(self, size: int, extra_counts: int) -> Summed:
         """The weighted mean of those who sent a masked update."""
         offered = self._phases.ask("keys", self._asked, offer_keys,
                                    fault=lambda reply: keys_fault(reply, self._phases.session))
         around = ring_of_neighbours(offered.parties, self._stage.degree(len(offered)),
                                     self._federation.rng("secure-sum neighbours"))
         dealt = self._deal(offered, around)
-        masked = self._collect(dealt, size + riders)
-        self._phases.require("masked", len(masked), self._portions.fewest)
+        masked = self._collect(dealt, size + extra_counts)
+        self._phases.require("masked", len(masked), self._weights.fewest)
         sent = {reply.party: reply.payload["masked"] for reply in masked}
         shown = self._unmask(dealt, set(sent))
-        ring = Ring.of(self._stage.bits, self._stage.largest, self._portions.count)
+        ring = Ring.of(self._stage.bits, self._stage.largest, self._weights.count)
         total, culprits = unmasked(sent, dealt, shown, self._stage.threshold)
         for culprit, what in culprits:
             self._federation.record("failure", {"round": self._federation.round, "task": "secure-sum",
@@ -114,9 +144,9 @@ class _Sum:
         notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(sent),
                                 "neighbours": max(map(len, around.values())), "recovered": len(dealt.keys) - len(sent)}}
         whole = ring.signed(total)
-        weight = self._portions.weight * float(shares.sum())
+        weight = self._weights.weight * float(shares.sum())
         return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight, notes, whole[:size],
-                      (ring.bits, ring.largest, self._portions.count), shares, whole[size:])
+                      (ring.bits, ring.largest, self._weights.count), shares, whole[size:])
 
     def _deal(self, offered: Replies, around: dict[int, list[int]]) -> Dealt:
         """Let everybody share its secrets with its neighbours; keep those that enough neighbours can help."""
@@ -137,8 +167,7 @@ class _Sum:
             senders = [other for other in dealt.around[party] if other in dealt.keys]
             boxes = [dealt.said[other]["boxes"][dealt.around[other].index(party)] for other in senders]
             each[party] = {"senders": senders, "boxes": boxes, "share": self._shares[party]}
-        room = {"count": self._portions.count}
-        return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, room, each,
+        return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, {"count": self._weights.count}, each,
                                 fault=lambda reply: masked_fault(reply, self._stage.bits, size))
 
     def _unmask(self, dealt: Dealt, alive: set[int]) -> dict[int, Payload]:
@@ -160,3 +189,117 @@ def _with_enough_help(dealers: set[int], around: dict[int, list[int]], threshold
         if helped == dealers:
             return dealers
         dealers = helped
+
+
+SEAL_BYTES = 16
+"""By so much a sealed box is longer than what is in it."""
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What the coordinator knows after shares were dealt: public keys, sealed shares with commitments, neighbours."""
+
+    session: bytes
+    keys: dict[int, bytes]
+    said: dict[int, Payload]
+    around: dict[int, list[int]]
+
+
+def unmasked(sent: dict[int, NDArray[Any]], dealt: Dealt, shown: dict[int, Payload],
+             threshold: float) -> tuple[NDArray[Any], Culprits]:
+    """The sum of what is under the masks, and who showed forged shares."""
+    culprits: Culprits = []
+    total = _sum_of(sent)
+    add_masks(total, [], [_secret(party, "masks", dealt, shown, threshold, culprits) for party in sent])
+    for party in sorted(dealt.keys.keys() - sent.keys()):
+        private = _secret(party, "keys", dealt, shown, threshold, culprits)
+        others = [other for other in dealt.around[party] if other in sent]
+        common = in_common(private, [dealt.keys[other][KEY_BYTES:] for other in others])
+        keys = {other: derived(secret, pair_purpose(dealt.session, party, other))
+                for other, secret in zip(others, common, strict=True)}
+        # A neighbour took the mask off if it has the larger number: put it back, and the reverse.
+        add_masks(total, [keys[other] for other in others if other > party],
+                  [keys[other] for other in others if other < party])
+    return total, culprits
+
+
+def _sum_of(sent: dict[int, NDArray[Any]]) -> NDArray[Any]:
+    first, *others = sent.values()
+    total = first.copy()
+    for masked in others:
+        if len(masked) != len(total):
+            raise PayloadError(f"masked updates of {len(total)} and {len(masked)} numbers cannot be added")
+        total += masked
+    return total
+
+
+def _secret(dealer: int, what: str, dealt: Dealt, shown: dict[int, Payload], threshold: float,
+            culprits: Culprits) -> bytes:
+    """A party's own mask or masking key from its neighbours' shares; forged ones are told by their commitments."""
+    points: list[int] = []
+    shares: list[NDArray[Any]] = []
+    needed = needed_of(len(dealt.around[dealer]), threshold)
+    for place, holder in enumerate(dealt.around[dealer]):
+        share = _share_of(dealer, holder, what, shown)
+        if share is None or len(points) == needed:
+            continue
+        if _is_true(dealer, holder, place, what, share, dealt):
+            points.append(point_of(holder))
+            shares.append(np.frombuffer(share, dtype="<u4"))
+        else:
+            culprits.append((holder, f"it showed a forged share of what party {dealer} had shared"))
+    if len(points) < needed:
+        raise QuorumError(f"only {len(points)} of {len(dealt.around[dealer])} neighbours of party {dealer} showed true "
+                          f"shares, and {needed} are needed", remedy="ask more parties, or lower the stage's threshold")
+    secret = recovered(points, np.stack(shares))
+    expected = dealt.said[dealer]["own mask"] if what == "masks" else dealt.keys[dealer][KEY_BYTES:]
+    found = committed(dealt.session, dealer, -1, secret) if what == "masks" else public_of(secret)
+    if found != expected:
+        raise PayloadError(f"party {dealer} shared another secret than the one it uses, so that its masks cannot be "
+                           "taken off", remedy="leave that party out")
+    return secret
+
+
+def _share_of(dealer: int, holder: int, what: str, shown: dict[int, Payload]) -> bytes | None:
+    said = shown.get(holder)
+    listed = said["alive" if what == "masks" else "gone"] if said else []
+    if not said or dealer not in listed or not isinstance(said[what], list) or len(said[what]) != len(listed):
+        return None
+    share: bytes = said[what][listed.index(dealer)]
+    return share
+
+
+def _is_true(dealer: int, holder: int, place: int, what: str, share: Any, dealt: Dealt) -> bool:
+    start = 0 if what == "masks" else COMMITMENT_BYTES
+    promised = dealt.said[dealer]["commitments"][place][start:start + COMMITMENT_BYTES]
+    return (isinstance(share, bytes) and len(share) == SHARE_BYTES
+            and committed(dealt.session, dealer, holder, share) == promised)
+
+
+def keys_fault(reply: Reply, session: bytes) -> str:
+    """What is wrong with the keys that a party offers, if anything."""
+    keys, identity, signed = (reply.payload.get(name) for name in ("keys", "identity", "signature"))
+    if not (isinstance(keys, bytes) and isinstance(identity, bytes) and isinstance(signed, bytes)):
+        return "it sent no keys"
+    if len(keys) != 2 * KEY_BYTES or not is_signed(identity, signed, signed_part(session, reply.party, keys)):
+        return "it sent keys that it has not signed for this sum"
+    return ""
+
+
+def shares_fault(reply: Reply, neighbours: int) -> str:
+    """What is wrong with the form of sealed shares; whether they open is for their receivers to find out."""
+    boxes, promises = reply.payload.get("boxes"), reply.payload.get("commitments")
+    for pieces, length in ((boxes, 2 * SHARE_BYTES + SEAL_BYTES), (promises, 2 * COMMITMENT_BYTES)):
+        if not isinstance(pieces, list) or len(pieces) != neighbours or not all(
+                isinstance(piece, bytes) and len(piece) == length for piece in pieces):
+            return "it did not send one sealed box and one commitment for each neighbour"
+    return "" if isinstance(reply.payload.get("own mask"), bytes) else "it did not commit to its own mask"
+
+
+def masked_fault(reply: Reply, bits: int, size: int) -> str:
+    """What is wrong with the form of a masked update."""
+    masked = reply.payload.get("masked")
+    if not isinstance(masked, np.ndarray) or masked.dtype.itemsize * 8 != bits or masked.shape != (size,) \
+            or masked.dtype.kind != "u":
+        return f"it did not send a masked update of {size} numbers of {bits} bits"
+    return ""

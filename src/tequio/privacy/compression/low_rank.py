@@ -15,16 +15,16 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import PayloadError
-from tequio.federation.stages import Trait
-from tequio.privacy.compression.carrying import numbers_of, received, sent
+from tequio.federation.stages import StageSpec
+from tequio.privacy.updates import numbers_of, received, sent
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.federation.party import Party
+    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 _LEFT, _RIGHT = "left ", "right "
 
@@ -45,9 +45,9 @@ class LowRank:
     iterations: Annotated[int, Ge(1)] = 1
 
     @property
-    def trait(self) -> Trait:
+    def spec(self) -> StageSpec:
         """Products of sums of factors are not sums of products."""
-        return Trait(takes=("model",), gives="own", stretches=self.error_feedback, adds_up=False)
+        return StageSpec(takes=("model",), gives="own", stretches=self.error_feedback, adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Factors of the matrices, and the other arrays."""

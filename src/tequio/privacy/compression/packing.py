@@ -14,14 +14,14 @@ from annotated_types import Interval
 
 from tequio.errors import MissingExtra, PayloadError
 from tequio.federation import payload as payloads
-from tequio.federation.stages import Trait
-from tequio.privacy.compression.carrying import received, sent
+from tequio.federation.stages import StageSpec
+from tequio.privacy.updates import received, sent
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from tequio.federation.party import Party
+    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 _LARGEST_GAIN, _ALWAYS_ALLOWED = 1000, 1 << 20
 
@@ -37,7 +37,13 @@ class DeltaZstd:
 
     level: Annotated[int, Interval(ge=1, le=19)] = 3
 
-    trait: ClassVar[Trait] = Trait(takes=("model", "common", "own", "code"), gives="bytes", adds_up=False)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=("model", "common", "own", "code"), gives="bytes", adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Packed bytes."""

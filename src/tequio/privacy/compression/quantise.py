@@ -15,16 +15,16 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import PayloadError
-from tequio.federation.stages import Trait
-from tequio.privacy.compression.carrying import as_vector, cut_again, layout_of, received, sent, split, with_residual
+from tequio.federation.stages import StageSpec
+from tequio.privacy.updates import as_vector, cut_again, layout_of, received, sent, split, with_residual
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.federation.party import Party
+    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 
 @register("stage", "quantise", paper="Alistarh et al., 2017")
@@ -48,9 +48,9 @@ class Quantise:
     block: Annotated[int, Ge(8)] = 256
 
     @property
-    def trait(self) -> Trait:
+    def spec(self) -> StageSpec:
         """Levels of different blocks and parties cannot be added."""
-        return Trait(takes=("model", "common", "own"), gives="code", stretches=True, adds_up=False)
+        return StageSpec(takes=("model", "common", "own"), gives="code", stretches=True, adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Levels and the ends of each block."""

@@ -14,8 +14,8 @@ from annotated_types import Interval
 
 from tequio.errors import PayloadError
 from tequio.federation.rng import stream
-from tequio.federation.stages import Trait
-from tequio.privacy.compression.carrying import (
+from tequio.federation.stages import StageSpec
+from tequio.privacy.updates import (
     as_vector,
     cut_again,
     layout_of,
@@ -30,9 +30,9 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.federation.party import Party
+    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 Fraction = Annotated[float, Interval(gt=0, le=1)]
 
@@ -51,9 +51,9 @@ class TopK:
     error_feedback: bool = True
 
     @property
-    def trait(self) -> Trait:
+    def spec(self) -> StageSpec:
         """Each party sends other places, so that sums of what crosses mean nothing."""
-        return Trait(takes=("model", "common"), gives="own", stretches=self.error_feedback, adds_up=False)
+        return StageSpec(takes=("model", "common"), gives="own", stretches=self.error_feedback, adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Positions and values of the largest entries."""
@@ -105,7 +105,13 @@ class RandomK:
     fraction: Fraction = 0.1
     seed: int = 0
 
-    trait: ClassVar[Trait] = Trait(takes=("model",), gives="common", stretches=True)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=("model",), gives="common", stretches=True)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """The values at this round's places."""

@@ -11,17 +11,15 @@ import numpy as np
 
 from tequio.errors import EncryptionError, MissingExtra
 from tequio.privacy.encryption.ckks_layout import Layout
-from tequio.privacy.encryption.fixed_point import FixedPoint, growth
-from tequio.privacy.encryption.randomness import Origin
-from tequio.privacy.encryption.scheme import Encrypted
-from tequio.privacy.encryption.wire import refused, unwrap, wrap
+from tequio.privacy.encryption.numbers import FixedPoint, Origin, growth
+from tequio.privacy.encryption.scheme import Encrypted, refused, unwrap, wrap
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tequio.federation.payload import Payload
-    from tequio.privacy.encryption.randomness import Source
+    from tequio.privacy.encryption.numbers import Source
 
     Floats = NDArray[np.float64]
 

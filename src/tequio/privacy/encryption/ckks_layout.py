@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.privacy.encryption.randomness import Source
+    from tequio.privacy.encryption.numbers import Source
 
     Floats = NDArray[np.float64]
 

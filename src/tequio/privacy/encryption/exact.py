@@ -1,4 +1,4 @@
-"""A public key over whole numbers: all that Paillier and its twin without encryption share.
+"""Keys over whole numbers: all that Paillier and its twin without encryption share.
 
 What differs is the group that numbers live in, which is handed in as `Group`. Results are exact, so they do not depend
 on keys or randomness: the same inputs give the same values, bit for bit, under either group.
@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tequio.errors import EncryptionError
-from tequio.privacy.encryption.fixed_point import FixedPoint, from_bytes, growth, room, to_bytes, to_numbers, to_values
-from tequio.privacy.encryption.packing import pack, slots_in, unpack
-from tequio.privacy.encryption.randomness import signed
-from tequio.privacy.encryption.scheme import Encrypted
-from tequio.privacy.encryption.wire import refused, unwrap, wrap
+from tequio.privacy.encryption.numbers import (
+    FixedPoint,
+    from_bytes,
+    growth,
+    pack,
+    room,
+    signed,
+    slots_in,
+    to_bytes,
+    to_numbers,
+    to_values,
+    unpack,
+)
+from tequio.privacy.encryption.scheme import Encrypted, refused, unwrap, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tequio.federation.payload import Payload
-    from tequio.privacy.encryption.randomness import Source
+    from tequio.privacy.encryption.numbers import Source
+
 
 # A pad this many bits longer than what it hides leaves less than 2**-40 of it to be told from noise.
 HIDING_BITS = 40
@@ -280,3 +290,40 @@ def _one_row_each(given: Encrypted, rows: int) -> None:
         raise EncryptionError(f"{given.count} encrypted rows ({given.together} together) do not go with {rows} known "
                               "ones",
                               remedy="give one for each row, and compute before packing")
+
+
+class Secret(Protocol):
+    """What opens one ciphertext."""
+
+    def open(self, ciphertext: Any) -> int:
+        """The plaintext, as a signed number."""
+        ...
+
+    def to_payload(self) -> Payload:
+        """As it is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExactSecret:
+    """Opens what was encrypted with its public part."""
+
+    public: ExactKey
+    secret: Secret
+
+    def to_payload(self) -> Payload:
+        """The whole key, for the private state of its holder only."""
+        return self.secret.to_payload()
+
+    def open(self, given: Encrypted) -> Payload:
+        """The numbers as they are, exact, for `reveal`."""
+        numbers = to_bytes(self._numbers(given), room(given.bits), signed=True)
+        return {"numbers": numbers, "fraction": given.fraction}
+
+    def decrypt(self, given: Encrypted) -> NDArray[np.float64]:
+        """The values, one row of `columns` each; flat where there is one column."""
+        values = to_values(self._numbers(given), given.fraction)
+        return values.reshape(-1, given.columns) if given.columns > 1 else values
+
+    def _numbers(self, given: Encrypted) -> list[int]:
+        return self.public.numbers(given, [self.secret.open(row) for row in given.content])

@@ -10,12 +10,10 @@ from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError
 from tequio.privacy.encryption import paillier_keys
-from tequio.privacy.encryption.exact import ExactKey
-from tequio.privacy.encryption.exponents import power_from, products_of_powers, table_of_powers
-from tequio.privacy.encryption.fixed_point import FixedPoint
-from tequio.privacy.encryption.opening import ExactSecret
-from tequio.privacy.encryption.randomness import Origin
-from tequio.privacy.encryption.wire import refused
+from tequio.privacy.encryption.exact import ExactKey, ExactSecret
+from tequio.privacy.encryption.numbers import FixedPoint, Origin
+from tequio.privacy.encryption.paillier_keys import power_from, products_of_powers, table_of_powers
+from tequio.privacy.encryption.scheme import refused
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
+    from tequio.privacy.encryption.numbers import Source
     from tequio.privacy.encryption.paillier_keys import Factors, Modulus
-    from tequio.privacy.encryption.randomness import Source
 
 
 @dataclass(frozen=True)

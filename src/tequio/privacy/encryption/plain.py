@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.privacy.encryption.exact import ExactKey
-from tequio.privacy.encryption.fixed_point import FixedPoint
-from tequio.privacy.encryption.opening import ExactSecret
-from tequio.privacy.encryption.randomness import Origin
+from tequio.privacy.encryption.exact import ExactKey, ExactSecret
+from tequio.privacy.encryption.numbers import FixedPoint, Origin
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
-    from tequio.privacy.encryption.randomness import Source
+    from tequio.privacy.encryption.numbers import Source
 
 # Columns are multiplied in pieces of so many bits, whose sums over 2**17 rows are exact in 64 bits with factors of 24.
 _PIECE = 22

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tequio.components import build
 from tequio.errors import PermissionDenied
-from tequio.federation.stages import Trait
+from tequio.federation.stages import StageSpec
 from tequio.federation.task import task
 from tequio.privacy.aggregation.keys import is_signed, signature, signing_public
 from tequio.registry import register
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 ATTESTED = "attested"
 _STAND_IN = sha256(b"tequio software attestor: a declared stand-in, no secret").digest()
@@ -82,7 +82,13 @@ class Attested:
     attestor: str = "software"
     measurement: str = ""
 
-    trait: ClassVar[Trait] = Trait(takes=("model", "common", "own", "code", "bytes", "hidden"))
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=("model", "common", "own", "code", "bytes", "hidden"))
 
     def prepare(self, federation: Federation, parties: NDArray[np.int64]) -> None:
         """At the coordinator: answer a challenge of each party."""

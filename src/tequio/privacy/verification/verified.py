@@ -13,29 +13,34 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from tequio.errors import ConfigError, PayloadError
-from tequio.federation.stages import Trait, vectors_in
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.holding import HELD, as_one, with_riders
+from tequio.federation.stages import StageSpec, vectors_in
+from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.keys import fresh_key, identity_of, signature, signing_public
-from tequio.privacy.verification.pedersen import blinding_of, new_blinding, projection
-from tequio.privacy.verification.sums import (
+from tequio.privacy.updates import HELD, as_one, with_extra_counts
+from tequio.privacy.verification.proofs import (
+    CHAIN,
+    MINE,
+    blinding_of,
     challenge_of,
+    check_line,
     commitment_words,
     complete,
     digest_of_sum,
     digest_of_update,
+    new_blinding,
+    projection,
+    prove_part,
     wrong_with_sum,
 )
-from tequio.privacy.verification.tasks import CHAIN, MINE, check_line, prove_part
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.federation.task import Task
     from tequio.privacy.verification.transcript import Line, Transcript
@@ -51,7 +56,13 @@ class Verified:
     The proofs go into the run's transcript, signed line by line: `tequio verify RUN` checks them again.
     """
 
-    trait: ClassVar[Trait] = Trait(takes=("model", "hidden"), proves=True)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=("model", "hidden"), proves=True)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Commit to every update of the payload, whether it crosses or is held."""
@@ -64,7 +75,7 @@ class Verified:
         digests = {name: digest_of_update(salts[name], vector) for name, vector in vectors.items()}
         signed = {name: signature(seed, commitment_words(party.round, name, digest)).hex()
                   for name, digest in digests.items()}
-        payload = with_riders(party, payload, {name: blindings[name] for name in held}) if held else payload
+        payload = with_extra_counts(party, payload, {name: blindings[name] for name in held}) if held else payload
         return {**payload, "verified": {
             "identity": signing_public(seed).hex(), "digests": digests, "signatures": signed,
             "seen": int(party.state.get(CHAIN, {}).get("index", -1))}}
@@ -73,7 +84,7 @@ class Verified:
         """Nothing: commitments wait for the aggregate."""
         return replies
 
-    def conclude(self, federation: Federation, aggregated: Aggregated) -> None:
+    def after_aggregate(self, federation: Federation, aggregated: Aggregated) -> None:
         """Publish the sum with its proof, and have the parties check it."""
         notary: Transcript | None = federation.notary
         if notary is None:
@@ -116,9 +127,9 @@ def _add_parts(federation: Federation, facts: Payload, aggregated: Aggregated) -
     parts = {reply.party: reply.payload for reply in replies}
     facts["parts"] = [parts[party]["part"] if party in parts else "" for party in facts["parties"]]
     facts["part_signatures"] = [parts[party]["signature"] if party in parts else "" for party in facts["parties"]]
-    riders = aggregated.summed.riders if aggregated.summed is not None else np.sum(
+    counts = aggregated.summed.riders if aggregated.summed is not None else np.sum(
         [np.asarray(part["blinding"], dtype=np.int64) for part in parts.values()], axis=0)
-    facts["blinding"] = str(blinding_of(riders))
+    facts["blinding"] = str(blinding_of(counts))
 
 
 def _collect_receipts(federation: Federation, notary: Transcript, line: Line, whole: NDArray[np.int64],

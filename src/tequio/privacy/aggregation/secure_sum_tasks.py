@@ -12,30 +12,31 @@ import numpy as np
 
 from tequio.errors import PayloadError, PermissionDenied
 from tequio.federation.task import task
-from tequio.privacy.aggregation.fixed_point import Ring
-from tequio.privacy.aggregation.graph import needed_of
-from tequio.privacy.aggregation.holding import held, let_go, riders
+from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
+    SHARE_BYTES,
+    add_masks,
     derived,
     fresh_key,
     identity_of,
     in_common,
     is_signed,
+    needed_of,
     opened,
     public_of,
     sealed,
+    shared,
     signature,
     signing_public,
 )
-from tequio.privacy.aggregation.masks import add_masks
-from tequio.privacy.aggregation.shamir import SHARE_BYTES, shared
+from tequio.privacy.updates import extra_counts, held, let_go
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
 
 SECRETS, KNOWN = "secure-sum", "identities"
 COMMITMENT_BYTES = 16
@@ -83,12 +84,12 @@ def send_masked(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
         raise PayloadError("shares came from parties that are no neighbours, or twice from one")
     if len(senders) < needed_of(len(mine["neighbours"]), stage.threshold):
         raise PermissionDenied(f"only {len(senders)} of {len(mine['neighbours'])} neighbours have sent shares, too few "
-                               "to be sure that the update stays hidden", remedy="ask more parties a round")
+                               "to be sure that the update stays hidden", remedy="ask more parties per round")
     received = {str(other): _opened_share(party, mine, other, box)
                 for other, box in zip(senders, payload["boxes"], strict=True)}
     ring = Ring.of(stage.bits, stage.largest, payload["count"])
     masked = np.concatenate([ring.encoded(held(party, mine["name"]), payload["share"]),
-                             riders(party, mine["name"], payload["count"]).astype(ring.kind)])
+                             extra_counts(party, mine["name"], payload["count"]).astype(ring.kind)])
     common = in_common(mine["masking"], [_of(mine, "keys", other) for other in senders])
     keys = {other: derived(secret, pair_purpose(mine["session"], party.index, other))
             for other, secret in zip(senders, common, strict=True)}
@@ -110,7 +111,7 @@ def help_unmask(party: Party, payload: Payload, settings: Mapping[str, Any]) -> 
                                "does not have", remedy="the coordinator is at fault; trust it no more")
     if len(alive) < needed_of(len(mine["neighbours"]), settings["stage"].threshold):
         raise PermissionDenied(f"party '{party.name}' was told that only {len(alive)} of {len(mine['neighbours'])} "
-                               "neighbours answered, too few to unmask", remedy="ask more parties a round")
+                               "neighbours answered, too few to unmask", remedy="ask more parties per round")
     del party.state[SECRETS]
     return {"masks": [received[str(other)][:SHARE_BYTES] for other in alive],
             "keys": [received[str(other)][SHARE_BYTES:] for other in gone]}

@@ -1,17 +1,30 @@
-"""Real numbers as whole ones: `value = number * 2**-fraction`, with a declared range that is never left unnoticed."""
+"""The numbers that exact schemes encrypt: real ones as whole ones, several packed in one, and random ones.
+
+A fixed-point form has a declared range that is never left unnoticed: `value = number * 2**-fraction`.
+
+Packed numbers are number j times 2**(j * slot), so that sums of packed numbers are packed sums. A slot of `s` bits
+keeps its number apart from its neighbours while |number| < 2**(s-1). A number of `b` bits (|number| <= 2**b) therefore
+leaves `s - 2 - b` guard bits: 2**(s - 2 - b) such numbers can be summed.
+
+Random bits come from the operating system, or from a stream where a transcript must be repeatable.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import secrets
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from tequio.errors import EncryptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+    Source = Callable[[int], int]
+
 
 # Beyond this many bits a float64 times a power of two no longer fits the 64-bit integers it is rounded to.
 _WIDEST = 62
@@ -71,3 +84,58 @@ def from_bytes(rows: NDArray[np.uint8], *, signed: bool = False) -> list[int]:
     content, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
     return [int.from_bytes(content[start:start + width], "little", signed=signed)
             for start in range(0, len(content), width)]
+
+
+def pack(numbers: Sequence[int], slot: int) -> int:
+    """The numbers side by side, first one lowest."""
+    packed = 0
+    for number in reversed(numbers):
+        packed = (packed << slot) + int(number)
+    return packed
+
+
+def unpack(packed: int, slot: int, count: int) -> list[int]:
+    """The numbers back. What is left above the last one stays in it, so a number that ran over is seen by its size."""
+    numbers = []
+    half, mask = 1 << (slot - 1), (1 << slot) - 1
+    for _ in range(count - 1):
+        low = packed & mask
+        signed = low - (1 << slot) if low >= half else low
+        numbers.append(signed)
+        packed = (packed - signed) >> slot
+    return [*numbers, packed]
+
+
+def slots_in(capacity: int, slot: int) -> int:
+    """How many slots fit into a plaintext whose magnitude may have so many bits."""
+    return capacity // slot
+
+
+Origin = Literal["system", "seeded"]
+
+
+def source(origin: Origin, generator: np.random.Generator) -> Source:
+    """So many random bits for a number of bits. Streams are for simulations only: their seeds are no secret."""
+    return secrets.randbits if origin == "system" else seeded(generator)
+
+
+def seeded(generator: np.random.Generator) -> Source:
+    """Random bits that are the same for the same generator."""
+
+    def draw(bits: int) -> int:
+        length = -(-bits // 8)
+        return int.from_bytes(generator.bytes(length), "little") >> (8 * length - bits)
+
+    return draw
+
+
+def below(limit: int, draw: Source) -> int:
+    """A number in [0, limit), each as likely as the others."""
+    while (number := draw(limit.bit_length())) >= limit:
+        pass
+    return number
+
+
+def signed(bits: int, draw: Source) -> int:
+    """A number in [-2**bits, 2**bits)."""
+    return draw(bits + 1) - (1 << bits)

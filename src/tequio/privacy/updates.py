@@ -1,0 +1,203 @@
+"""Updates on their way through stages: as one vector, encoded by a stage, or held at their party until they are summed.
+
+Compressing stages encode an update and decode it again; a party whose reply cannot be decoded has failed. Stages that
+hide updates hold them at their parties and let only their shapes cross.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.errors import ConfigError, DataError, PayloadError, PermissionDenied, TequioError
+from tequio.federation.exchange import Failure
+from tequio.federation.stages import COUNTED, vectors_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tequio.federation.exchange import Replies
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Arrays
+
+PROTOCOL_TASKS = frozenset({
+    "secure-sum.keys", "secure-sum.shares", "secure-sum.masked", "secure-sum.unmask",
+    "encrypted-sum.hello", "encrypted-sum.hand", "encrypted-sum.take", "encrypted-sum.encrypt", "encrypted-sum.decrypt",
+    "verified.prove", "verified.check", "attested.challenge", "attested.check",
+    "group-sum.hand-over",
+})
+"""Tasks that stages need besides the algorithm's own.
+
+They carry no update of themselves: what a party releases in them it has held since a task whose reply passed all stages
+of the run, or is a key, a share or a proof.
+"""
+
+HELD = "held updates"
+"""Under this name a party's state keeps updates until they are summed."""
+
+LARGEST_MODEL = 1 << 31
+"""More numbers than this are no model, whatever a reply claims."""
+
+LARGEST_EXTRA_COUNT = 1 << 30
+"""Sums of extra counts stay below this, so that they fit into every ring."""
+
+_KINDS = {"<f2", "<f4", "<f8"}
+
+
+def sent(payload: Payload, encode: Callable[[str, Payload], Payload], mark: str) -> Payload:
+    """The payload with every update in it encoded; those that an earlier stage has encoded count as updates too."""
+    names = {*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))}
+    return {name: {"by": mark, **encode(name, value)} if name in names else value for name, value in payload.items()}
+
+
+def is_encoded(value: Any) -> bool:
+    """Whether a stage made this of an update."""
+    return isinstance(value, dict) and isinstance(value.get("by"), str)
+
+
+def split(value: Payload) -> tuple[Arrays, Payload]:
+    """The arrays of floats in an update, and whatever an earlier stage put beside them."""
+    arrays = {name: item for name, item in value.items() if isinstance(item, np.ndarray) and item.dtype.kind == "f"}
+    return arrays, {name: item for name, item in value.items() if name not in arrays}
+
+
+def received(replies: Replies, decode: Callable[[Payload], Payload], mark: str) -> Replies:
+    """The replies with every update decoded; a party whose reply cannot be read back has failed."""
+    answers, failures = [], list(replies.failures)
+    for reply in replies:
+        try:
+            content = {name: decode(value) if is_encoded(value) and value["by"] == mark else value
+                       for name, value in reply.payload.items()}
+            answers.append(replace(reply, payload=content))
+        except TequioError as cause:
+            failures.append(Failure(reply.party, cause.message, cause.remedy))
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as cause:
+            failures.append(Failure(reply.party, f"its update cannot be decompressed: {cause!r}"))
+    return replace(replies, answers=tuple(answers), failures=tuple(failures))
+
+
+def as_vector(update: Arrays) -> NDArray[np.float32]:
+    """All entries in one vector, in the order of the names."""
+    return np.concatenate([values.reshape(-1).astype(np.float32, copy=False) for values in update.values()])
+
+
+def as_one(arrays: Arrays) -> NDArray[Any]:
+    """All entries in one vector, in single precision where the update is."""
+    if all(values.dtype.itemsize <= 4 for values in arrays.values()):
+        return as_vector(arrays)
+    return np.concatenate([values.reshape(-1).astype(np.float64) for values in arrays.values()])
+
+
+def layout_of(update: Arrays) -> list[list[Any]]:
+    """Names, types and shapes: all that is needed to cut the vector again."""
+    return [[name, values.dtype.newbyteorder("<").str, list(values.shape)] for name, values in update.items()]
+
+
+def numbers_of(layout: list[list[Any]]) -> int:
+    """How many numbers a layout holds."""
+    count = sum(prod(_whole(length) for length in shape) for _, _, shape in layout)
+    if count > LARGEST_MODEL:
+        raise PayloadError(f"an update claims to have {count} numbers")
+    return count
+
+
+def cut_again(vector: NDArray[Any], layout: list[list[Any]]) -> Arrays:
+    """The named arrays back from a vector."""
+    if numbers_of(layout) != len(vector):
+        raise PayloadError(f"an update of {len(vector)} numbers does not have the shapes that it claims")
+    parts, start = {}, 0
+    for name, kind, shape in layout:
+        if kind not in _KINDS:
+            raise PayloadError(f"an update claims to be of type {kind!r}")
+        length = prod(shape)
+        parts[str(name)] = vector[start:start + length].reshape(shape).astype(np.dtype(kind))
+        start += length
+    return parts
+
+
+def with_residual(party: Party, key: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vector with what the party could not send before; nothing is added where the model has changed its size."""
+    left = party.state.get(key)
+    return vector if left is None or len(left) != len(vector) else vector + left
+
+
+def _whole(length: Any) -> int:
+    if not isinstance(length, int) or length < 0:
+        raise PayloadError(f"an update claims to have a side of {length!r}")
+    return length
+
+
+def forget_older(party: Party, *names: str) -> None:
+    """Drop what was left of earlier rounds, in which the party did not get to the end."""
+    for name in (HELD, *names):
+        kept = party.state.get(name)
+        if kept and kept["round"] != party.round:
+            del party.state[name]
+
+
+def hold(party: Party, payload: Payload, mark: str) -> Payload:
+    """Keep every update of a payload at the party; only its shapes leave."""
+    names = [*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))]
+    _refuse_others(payload, names, mark)
+    parts = {name: split(payload[name]) for name in names}
+    party.state[HELD] = {"round": party.round, "vectors": {name: as_one(arrays) for name, (arrays, _) in parts.items()}}
+    shown = {**payload, **{name: {"by": mark, "layout": layout_of(arrays), "rest": rest}
+                           for name, (arrays, rest) in parts.items()}}
+    counted = shown.pop(COUNTED, {})
+    return with_extra_counts(party, shown, dict.fromkeys(names, np.array(list(counted.values())))) if counted else shown
+
+
+def with_extra_counts(party: Party, payload: Payload, counts: dict[str, NDArray[np.int64]]) -> Payload:
+    """Held updates carry extra counts: small whole numbers that are summed as they are. How many there are is shown."""
+    party.state[HELD] = {**party.state[HELD], "riders": counts}
+    return {**payload, **{name: {**payload[name], "riders": len(extra)} for name, extra in counts.items()}}
+
+
+def held(party: Party, name: str) -> NDArray[Any]:
+    """The update that the party holds under a name."""
+    kept = party.state.get(HELD, {"round": -1, "vectors": {}})
+    if kept["round"] != party.round or name not in kept["vectors"]:
+        raise PermissionDenied(f"party '{party.name}' holds no update '{name}' of this round: it has been summed "
+                               "before, or was never made", remedy="each update is summed once")
+    vector: NDArray[Any] = kept["vectors"][name]
+    return vector
+
+
+def extra_counts(party: Party, name: str, parties: int) -> NDArray[np.int64]:
+    """The extra counts that another stage put beside an update; their sum over all parties must not overflow."""
+    counts: NDArray[np.int64] = party.state[HELD].get("riders", {}).get(name, np.empty(0, dtype=np.int64))
+    if counts.size and int(np.abs(counts).max()) * parties >= LARGEST_EXTRA_COUNT:
+        raise DataError(f"extra counts of up to {np.abs(counts).max()} are too large for a sum of {parties} parties")
+    return counts
+
+
+def let_go(party: Party, name: str) -> None:
+    """An update is summed once: a second sum with other parties would give it away by their difference."""
+    kept = party.state[HELD]
+    left = {other: vector for other, vector in kept["vectors"].items() if other != name}
+    party.state[HELD] = {**kept, "vectors": left}
+    if not left:
+        del party.state[HELD]
+
+
+def _refuse_others(payload: Payload, names: list[str], mark: str) -> None:
+    if not names:
+        raise ConfigError(f"the stage '{mark}' found no update in what this task sends",
+                          remedy="use it with an algorithm that averages updates, such as 'fedavg'")
+    open_ = [name for name, value in payload.items() if name not in names and _has_arrays(value)]
+    if open_:
+        raise DataError(f"'{open_[0]}' would cross in the open beside updates that the stage '{mark}' hides",
+                        remedy="use another algorithm, or leave the stage out")
+
+
+def _has_arrays(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return True
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(_has_arrays(part) for part in parts)
