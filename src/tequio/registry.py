@@ -91,7 +91,9 @@ def find(kind: str, name: str) -> Entry:
         load_everything()
     entry = _entries.get((kind, name))
     if entry is None:
-        raise ConfigError(f"there is no {kind} called '{name}'", remedy=nearest(name, names(kind)))
+        hyphenated = name.replace("_", "-")
+        remedy = f"its name is '{hyphenated}'" if (kind, hyphenated) in _entries else nearest(name, names(kind))
+        raise ConfigError(f"there is no {kind} called '{name}'", remedy=remedy)
     return entry
 
 

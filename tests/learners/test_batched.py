@@ -21,11 +21,10 @@ from torch_cases import (
     table,
 )
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema
+from tequio.data.dataset import Dataset, Schema
 from tequio.errors import DataError, TequioError
 from tequio.learners import batched
-from tequio.learners.batched_rows import plan_rows
+from tequio.learners.batched import plan_rows
 from tequio.learners.learner import Correction, Job, LocalTraining
 from tequio.learners.zoo import MLP, Logistic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.learners.batches import is_finite, row_orders, steps_of_epochs
+from tequio.learners.descent import is_finite, row_orders, steps_of_epochs
 from tequio.learners.learner import LocalTraining
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import jaccard_score
 from sklearn.metrics.cluster import pair_confusion_matrix
 
 from tequio.errors import DataError
-from tequio.learners.clusterings import jaccard_by_match, jaccard_by_number, jaccard_of_pairs, overlaps
+from tequio.learners.kmeans import jaccard_by_match, jaccard_by_number, jaccard_of_pairs, overlaps
 
 clusterings = st.integers(2, 40).flatmap(lambda rows: st.tuples(*[
     st.lists(st.integers(0, 4), min_size=rows, max_size=rows) for _ in range(2)]))

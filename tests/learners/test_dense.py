@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.learners.dense import backward, forward, fresh_stack, loss_and_delta, scores_of_outputs, stepped
 from tequio.learners.learner import LocalTraining
 from tequio.learners.losses import scores_of

@@ -10,8 +10,7 @@ import pytest
 from scipy import sparse
 from sklearn import cluster
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.learners import kmeans
 from tequio.learners.kmeans import KMeans, assign, inertia, initialise, local_step, squared_distances

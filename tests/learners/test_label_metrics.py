@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.learners.label_metrics import at_labels, label_scores
 from tequio.learners.metrics import merge, summarise, tally
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch_cases import rng
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError, TequioError
 from tequio.learners.learner import Correction, Job, LocalTraining
 from tequio.learners.linear import SGDClassifier

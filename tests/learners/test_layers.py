@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tequio.learners.layers import dropout
+from tequio.learners.zoo_images import dropout
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])

@@ -13,8 +13,7 @@ from scipy import sparse
 from scipy.special import softmax
 from sklearn import linear_model
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.learners.learner import Arrays, Correction, Learner, LocalTraining
 from tequio.learners.linear import LogisticRegression, SGDClassifier, SGDRegressor

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.errors import ConfigError, DataError
 from tequio.federation import payload
 from tequio.learners.metrics import METRICS, higher_is_better, merge, metrics_of, spread, summarise, tally

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import DataError
 from tequio.learners import mixtures
 from tequio.learners.mixtures import judge_one_by_one, mixture, mixture_judge

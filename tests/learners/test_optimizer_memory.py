@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch_cases import assert_close, rng, table
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema
+from tequio.data.dataset import Dataset, Schema
 from tequio.errors import ConfigError, DataError
 from tequio.learners.kmeans import KMeans
 from tequio.learners.learner import LocalTraining

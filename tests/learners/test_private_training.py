@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
 from tequio.learners.private_training import PrivateTraining, batch_chance
 
@@ -80,7 +79,7 @@ def test_the_module_is_left_as_it_was_found():
 
 
 def test_learners_without_gradients_of_rows_refuse():
-    learner = build("learner", "logistic_regression")
+    learner = build("learner", "logistic-regression")
     model = learner.initial(rows().schema, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="has no gradients of single rows"):
         learner.train(model, rows(), ONE_STEP, np.random.default_rng(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from tequio.learners.stacks import DenseStack, stack_of
+from tequio.learners.batched_layers import DenseStack, stack_of
 
 
 def test_layers_and_activations_are_found_by_name():

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch_cases import TARGETS, assert_close, assert_same_bits, plain_loss, plain_module, rng, table
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError, TequioError
 from tequio.learners.learner import BatchedLearner, Job, LocalTraining
 from tequio.learners.metrics import summarise

@@ -7,8 +7,7 @@ import pytest
 from torch import nn
 from torch_cases import rng, table
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import DataError
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
@@ -153,8 +152,6 @@ def test_categories_and_flat_rows_are_refused():
 
 
 def test_every_model_is_registered_under_its_name():
-    for name in ("logistic", "mlp", "text_classifier", "simple_cnn", "complex_cnn", "mcmahan_cnn", "usecase_cnn",
-                 "mnist_cnn", "cifar_cnn", "pfl_cnn", "torch"):
+    for name in ("logistic", "mlp", "text-classifier", "simple-cnn", "complex-cnn", "mcmahan-cnn", "usecase-cnn",
+                 "mnist-cnn", "cifar-cnn", "pfl-cnn", "torch"):
         assert find("learner", name).summary
-
-

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.learners.learner import Arrays, Job, LocalTraining, Trained
 
 torch.set_num_threads(1)

@@ -1,27 +1,107 @@
-"""Forward and backward passes of dense stacks for many parties at once, in batched matrix products without autograd.
+"""Stacks of dense layers, and their forward and backward passes for many parties at once, without autograd.
 
 A hidden weight is stored as (parties, inputs, outputs), which makes the forward product fastest; the last one as
 (parties, outputs, inputs), and with it the outputs as (parties, outputs, rows), because a softmax over the middle axis
-is several times faster than over a short last one.
+is several times faster than over a short last one. Memory is kept from call to call.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
-
-from tequio.learners.batched_memory import Matrices, even, memory, shaped
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from tequio.learners.losses import LossKind
-    from tequio.learners.stacks import Activation, DenseStack
 
     Predict = Callable[[Tensor, Tensor, Tensor, Tensor | None], None]
+
+Activation = Literal["relu", "tanh", "sigmoid", "identity"]
+
+EVEN = 32
+"""Numbers that the elementwise kernels take in one go. What is left over at the end of a tensor they compute in
+another way, which may differ in the last bit; so tensors are filled up, and a party's numbers never lie in the rest."""
+
+_MOST_KEPT = 1024
+
+
+@dataclass(frozen=True)
+class DenseStack:
+    """Linear layers with an activation between each two, and the names their parameters travel under.
+
+    `widths` are the sizes from the inputs to the outputs, so there is one layer less than there are widths.
+    """
+
+    widths: tuple[int, ...]
+    activations: tuple[Activation, ...]
+    names: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each parameter as it travels."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for (weight, bias), inputs, outputs in zip(self.names, self.widths, self.widths[1:], strict=False):
+            shapes[weight], shapes[bias] = (outputs, inputs), (outputs,)
+        return shapes
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers travel."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+
+def stack_of(module: nn.Module) -> DenseStack | None:
+    """The dense stack that a module is, or None where it is anything else."""
+    from torch import nn
+
+    if not isinstance(module, nn.Sequential):
+        return None
+    children = [(name, child) for name, child in module.named_children() if not _changes_nothing(child)]
+    layers = [(name, child) for name, child in children if isinstance(child, nn.Linear)]
+    activations = _activations_between([child for _, child in children])
+    if not layers or activations is None or not all(_is_plain(layer) for _, layer in layers):
+        return None
+    widths = (layers[0][1].in_features, *(layer.out_features for _, layer in layers))
+    return DenseStack(widths, activations, tuple((f"{name}.weight", f"{name}.bias") for name, _ in layers))
+
+
+def _changes_nothing(child: nn.Module) -> bool:
+    from torch import nn
+
+    return isinstance(child, nn.Flatten | nn.Identity)
+
+
+def _is_plain(layer: nn.Linear) -> bool:
+    from torch import nn
+
+    has_bias = layer.bias is not None and layer.bias.requires_grad
+    return type(layer) is nn.Linear and has_bias and layer.weight.requires_grad
+
+
+def _activations_between(children: Sequence[nn.Module]) -> tuple[Activation, ...] | None:
+    """The activation after each layer but the last, or None where the modules do not alternate like that."""
+    from torch import nn
+
+    known: dict[type[nn.Module], Activation] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+    found: list[Activation] = []
+    awaits_activation = False
+    for child in children:
+        if isinstance(child, nn.Linear):
+            found.extend(["identity"] if awaits_activation else [])
+            awaits_activation = True
+        elif awaits_activation and type(child) in known:
+            found.append(known[type(child)])
+            awaits_activation = False
+        else:
+            return None
+    return tuple(found) if awaits_activation else None
 
 
 @dataclass(frozen=True)
@@ -178,3 +258,60 @@ def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
     else:
         every = (outputs - targets).square_() / shape[2]
     return every[:, :shape[1:].numel()].view(shape).sum(2)
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.buffers: dict[str, Tensor] = {}
+        self.matrices: dict[tuple[str, int, int, int], Matrices] = {}
+
+
+_kept = _Kept()
+
+
+def even(numbers: int) -> int:
+    """That many numbers, filled up."""
+    return -(-numbers // EVEN) * EVEN
+
+
+def memory(name: str, numbers: int) -> Tensor:
+    """A flat buffer of at least that many numbers. It holds whatever the last user of that name left in it."""
+    import torch
+
+    buffer = _kept.buffers.get(name)
+    if buffer is None or len(buffer) < even(numbers):
+        buffer = _kept.buffers[name] = torch.zeros(even(numbers))
+        _kept.matrices.clear()
+    return buffer
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """One matrix a party: as (parties, rows, columns), turned, and as the flat memory below, filled up."""
+
+    straight: Tensor
+    turned: Tensor
+    flat: Tensor
+
+    @classmethod
+    def at(cls, name: str, parties: int, rows: int, columns: int) -> Matrices:
+        """Stored row by row in the memory of that name."""
+        key = (name, parties, rows, columns)
+        if key not in _kept.matrices:
+            if len(_kept.matrices) >= _MOST_KEPT:
+                _kept.matrices.clear()
+            buffer = memory(name, parties * rows * columns)
+            straight = shaped(buffer, (parties, rows, columns))
+            _kept.matrices[key] = cls(straight, straight.transpose(1, 2), buffer[:even(straight.numel())])
+        return _kept.matrices[key]
+
+    @classmethod
+    def turned_at(cls, name: str, parties: int, rows: int, columns: int) -> Matrices:
+        """Stored column by column."""
+        stored = cls.at(name, parties, columns, rows)
+        return cls(stored.turned, stored.straight, stored.flat)
+
+
+def shaped(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The first numbers of a buffer as a tensor of that shape."""
+    return buffer[:prod(shape)].view(shape)

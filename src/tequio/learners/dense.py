@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.data.schema import Target
+    from tequio.data.dataset import Array, Target
+    from tequio.learners.batched_layers import Activation
     from tequio.learners.learner import Arrays, LocalTraining
     from tequio.learners.losses import LossKind
-    from tequio.learners.stacks import Activation
 
     Matrix = NDArray[np.float32]
 
@@ -34,6 +34,15 @@ class Passed:
     output: Matrix
 
 
+class Memory(TypedDict, total=False):
+    """What an optimizer remembers of earlier steps: nothing, a velocity, or Adam's steps and moments."""
+
+    velocity: Arrays
+    steps: int
+    first: Arrays
+    second: Arrays
+
+
 def fresh_stack(widths: Sequence[int], rng: np.random.Generator) -> Arrays:
     """Weights and biases between widths, uniform within one over the root of the inputs."""
     model: Arrays = {}
@@ -44,7 +53,7 @@ def fresh_stack(widths: Sequence[int], rng: np.random.Generator) -> Arrays:
     return model
 
 
-def forward(model: Arrays, rows: NDArray[Any], activation: Activation) -> Passed:
+def forward(model: Arrays, rows: Array, activation: Activation) -> Passed:
     """Through all layers, with the activation between each two; the last one's output is plain."""
     values, inputs = np.asarray(rows, np.float32), []
     layers = len(model) // 2
@@ -55,7 +64,7 @@ def forward(model: Arrays, rows: NDArray[Any], activation: Activation) -> Passed
     return Passed(inputs, values)
 
 
-def backward(model: Arrays, passed: Passed, delta: NDArray[Any], activation: Activation) -> tuple[Arrays, Matrix]:
+def backward(model: Arrays, passed: Passed, delta: Array, activation: Activation) -> tuple[Arrays, Matrix]:
     """Gradients of all weights and of the rows, from that of the output."""
     gradients: Arrays = {}
     delta = np.asarray(delta, np.float32)
@@ -68,8 +77,8 @@ def backward(model: Arrays, passed: Passed, delta: NDArray[Any], activation: Act
     return {name: gradients[name] for name in model}, delta
 
 
-def stepped(model: Arrays, gradients: Arrays, memory: dict[str, Any], how: LocalTraining,
-            rate: float) -> tuple[Arrays, dict[str, Any]]:
+def stepped(model: Arrays, gradients: Arrays, memory: Memory, how: LocalTraining,
+            rate: float) -> tuple[Arrays, Memory]:
     """The model after one step of the optimizer, and the optimizer's memory for the next; both empty at the start."""
     if how.clip_norm and model:
         length = float(np.sqrt(sum(float(np.vdot(values, values)) for values in gradients.values())))
@@ -81,7 +90,7 @@ def stepped(model: Arrays, gradients: Arrays, memory: dict[str, Any], how: Local
     return {name: values - np.float32(rate) * moves[name] for name, values in model.items()}, memory
 
 
-def loss_and_delta(kind: LossKind, outputs: Matrix, wanted: NDArray[Any]) -> tuple[float, Matrix]:
+def loss_and_delta(kind: LossKind, outputs: Matrix, wanted: Array) -> tuple[float, Matrix]:
     """Mean loss of a batch, and its gradient by the outputs. `wanted` is what `losses.target_array` gives."""
     rows = len(outputs)
     if kind == "softmax":
@@ -92,12 +101,12 @@ def loss_and_delta(kind: LossKind, outputs: Matrix, wanted: NDArray[Any]) -> tup
         return float(-logs[np.arange(rows), wanted].mean(dtype=np.float64)), delta / rows
     if kind == "sigmoid":
         losses = np.logaddexp(0.0, outputs) - wanted * outputs
-        return float(losses.mean(dtype=np.float64)), (_sigmoid(outputs) - wanted) / outputs.size
+        return float(losses.mean(dtype=np.float64)), np.asarray((_sigmoid(outputs) - wanted) / outputs.size, np.float32)
     error = outputs - wanted
-    return float(np.square(error).mean(dtype=np.float64)), 2 * error / outputs.size
+    return float(np.square(error).mean(dtype=np.float64)), np.asarray(2 * error / outputs.size, np.float32)
 
 
-def scores_of_outputs(kind: LossKind, outputs: Matrix, target: Target) -> NDArray[Any]:
+def scores_of_outputs(kind: LossKind, outputs: Matrix, target: Target) -> Array:
     """Probabilities (rows, classes or labels), or numbers (rows,)."""
     if kind == "squares":
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
@@ -130,7 +139,7 @@ def _sigmoid(values: Matrix) -> Matrix:
     return half
 
 
-def _momentum(gradients: Arrays, memory: dict[str, Any], momentum: float) -> tuple[Arrays, dict[str, Any]]:
+def _momentum(gradients: Arrays, memory: Memory, momentum: float) -> tuple[Arrays, Memory]:
     if not momentum:
         return gradients, {}
     old = memory.get("velocity", {})
@@ -139,7 +148,7 @@ def _momentum(gradients: Arrays, memory: dict[str, Any], momentum: float) -> tup
     return velocity, {"velocity": velocity}
 
 
-def _adam(gradients: Arrays, memory: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+def _adam(gradients: Arrays, memory: Memory) -> tuple[Arrays, Memory]:
     steps = memory.get("steps", 0) + 1
     nought = {name: np.zeros_like(values) for name, values in gradients.items()}
     first, second = memory.get("first", nought), memory.get("second", nought)

@@ -1,24 +1,24 @@
 """k-means: each party moves the centroids towards its own rows and says how many rows stand behind each.
 
 Everything is computed in double precision and in chunks that stay in the processor's cache, so that memory does not
-grow with the rows and most of the time is spent in one matrix product.
+grow with the rows and most of the time is spent in one matrix product. The last functions say how alike two clusterings
+of the same rows are; both are given as one cluster number per row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 from scipy import sparse
 
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.learners import metrics
-from tequio.learners.batches import check_memory
-from tequio.learners.flat import as_doubles, check_numeric, flat_features
-from tequio.learners.learner import Trained
+from tequio.learners.descent import check_memory
+from tequio.learners.learner import Trained, as_doubles, check_numeric, flat_features
 from tequio.learners.private_training import refuse_private
 from tequio.registry import register
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Array, Dataset, Matrix, Schema
     from tequio.learners.learner import Arrays, Correction, LocalTraining, Tally
 
 _CHUNK_VALUES = 1 << 18
@@ -109,7 +108,7 @@ def initialise(start: Start, statistics: Mapping[str, ArrayLike], clusters: int,
     return {"centroids": draw(first, second, size=(clusters, len(first)))}
 
 
-def local_step(centroids: NDArray[Any], data: Dataset, epochs: int, batch: int, party_rate: float,
+def local_step(centroids: Array, data: Dataset, epochs: int, batch: int, party_rate: float,
                rng: np.random.Generator | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """A party's part of a round (Kumar et al., 2020): rows behind each centroid in the last epoch, and the centroids.
 
@@ -121,24 +120,24 @@ def local_step(centroids: NDArray[Any], data: Dataset, epochs: int, batch: int, 
     return counts, moved
 
 
-def assign(centroids: NDArray[Any], data: Dataset) -> NDArray[np.int64]:
+def assign(centroids: Array, data: Dataset) -> NDArray[np.int64]:
     """The nearest centroid of each row; of several equally near the one of lowest index."""
     chunks = _chunks(centroids, _checked_features(centroids, data))
     return np.concatenate([np.zeros(0, np.int64), *(labels for _, labels, _ in chunks)])
 
 
-def squared_distances(centroids: NDArray[Any], data: Dataset) -> NDArray[np.float64]:
+def squared_distances(centroids: Array, data: Dataset) -> NDArray[np.float64]:
     """Each row's squared distance to its nearest centroid."""
     chunks = _chunks(centroids, _checked_features(centroids, data))
     return np.concatenate([np.zeros(0), *(distances for _, _, distances in chunks)])
 
 
-def inertia(centroids: NDArray[Any], data: Dataset) -> float:
+def inertia(centroids: Array, data: Dataset) -> float:
     """Sum over rows of the squared distance to the nearest centroid."""
     return float(squared_distances(centroids, data).sum())
 
 
-def _epochs(centroids: NDArray[Any], data: Dataset, epochs: int, batch: int, rate: float,
+def _epochs(centroids: Array, data: Dataset, epochs: int, batch: int, rate: float,
             rng: np.random.Generator | None) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
     """Counts of the last epoch, centroids, and the last epoch's squared distances as they were met."""
     centroids = np.array(centroids, dtype=np.float64)
@@ -158,7 +157,7 @@ def _epochs(centroids: NDArray[Any], data: Dataset, epochs: int, batch: int, rat
     return counts, centroids, distance
 
 
-def _deal(rows: int, batch: int, rng: np.random.Generator | None) -> list[NDArray[Any] | None]:
+def _deal(rows: int, batch: int, rng: np.random.Generator | None) -> list[Array | None]:
     """Row numbers of each batch; one None stands for all rows as they are."""
     if not batch or batch >= rows:
         return [None]
@@ -166,7 +165,7 @@ def _deal(rows: int, batch: int, rng: np.random.Generator | None) -> list[NDArra
     return [order[start:start + batch] for start in range(0, rows, batch)]
 
 
-def _means(centroids: NDArray[np.float64], features: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
+def _means(centroids: NDArray[np.float64], features: Matrix) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
     """Rows nearest to each centroid, their mean (0 where there is none), and the sum of their squared distances."""
     counts, sums, distance = np.zeros(len(centroids), dtype=np.int64), np.zeros_like(centroids), 0.0
     for rows, labels, distances in _chunks(centroids, features):
@@ -182,7 +181,7 @@ def _means(centroids: NDArray[np.float64], features: Any) -> tuple[NDArray[np.in
     return counts, sums / np.maximum(counts, 1)[:, None], distance
 
 
-def _chunks(centroids: NDArray[Any], features: Any) -> Iterator[tuple[Any, NDArray[np.int64], NDArray[np.float64]]]:
+def _chunks(centroids: Array, features: Matrix) -> Iterator[tuple[Matrix, NDArray[np.int64], NDArray[np.float64]]]:
     """Rows in double precision, their nearest centroids, and their squared distances, a cache-sized chunk at a time."""
     centroids = np.asarray(centroids, dtype=np.float64)
     columns = np.ascontiguousarray(-2.0 * centroids.T)
@@ -196,15 +195,66 @@ def _chunks(centroids: NDArray[Any], features: Any) -> Iterator[tuple[Any, NDArr
         yield rows, labels, np.maximum(ranks[np.arange(len(labels)), labels] + _row_squares(rows), 0.0)
 
 
-def _row_squares(rows: Any) -> NDArray[np.float64]:
+def _row_squares(rows: Matrix) -> NDArray[np.float64]:
     if sparse.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).reshape(-1)
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-def _checked_features(centroids: NDArray[Any], data: Dataset) -> Any:
+def _checked_features(centroids: Array, data: Dataset) -> Matrix:
     features = flat_features(data)
     if centroids.ndim != 2 or centroids.shape[1] != features.shape[1]:
         raise DataError(f"centroids of shape {centroids.shape} do not fit '{data.name}', which has "
                         f"{features.shape[1]} columns")
     return features
+
+
+def jaccard_by_number(first: ArrayLike, second: ArrayLike) -> float:
+    """Mean Jaccard index of cluster k of one and cluster k of the other, as when both began from the same centroids.
+
+    A cluster that is empty in both is left out.
+    """
+    indices, either = _jaccard_matrix(first, second)
+    occurs = either.diagonal() > 0
+    return float(indices.diagonal()[occurs].mean())
+
+
+def jaccard_by_match(first: ArrayLike, second: ArrayLike) -> float:
+    """Mean Jaccard index under the best one-to-one match of clusters (Hungarian method)."""
+    from scipy.optimize import linear_sum_assignment
+
+    indices, _ = _jaccard_matrix(first, second)
+    matched = linear_sum_assignment(indices, maximize=True)
+    clusters = max(len(np.unique(np.asarray(first))), len(np.unique(np.asarray(second))))
+    return float(indices[matched].sum() / clusters)
+
+
+def jaccard_of_pairs(first: ArrayLike, second: ArrayLike) -> float:
+    """Pairs of rows together in both clusterings, among the pairs together in at least one of them."""
+    overlap = overlaps(first, second)
+    in_both = _pairs(overlap)
+    in_either = _pairs(overlap.sum(axis=1)) + _pairs(overlap.sum(axis=0)) - in_both
+    return in_both / in_either if in_either else 1.0
+
+
+def overlaps(first: ArrayLike, second: ArrayLike) -> NDArray[np.int64]:
+    """Rows in cluster i of the first and cluster j of the second clustering, as a square matrix."""
+    left, right = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
+    if left.shape != right.shape or left.ndim != 1:
+        raise DataError(f"two clusterings of shapes {left.shape} and {right.shape} are not of the same rows")
+    if not len(left):
+        raise DataError("clusterings of no rows cannot be compared")
+    clusters = int(max(left.max(), right.max())) + 1
+    counts = np.bincount(left * clusters + right, minlength=clusters**2)
+    return counts.reshape(clusters, clusters).astype(np.int64)
+
+
+def _jaccard_matrix(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Jaccard index of every cluster of one with every cluster of the other, and the sizes of their unions."""
+    overlap = overlaps(first, second)
+    either = overlap.sum(axis=1)[:, None] + overlap.sum(axis=0)[None, :] - overlap
+    return overlap / np.maximum(either, 1), either
+
+
+def _pairs(sizes: Array) -> int:
+    return int((sizes * (sizes - 1) // 2).sum())

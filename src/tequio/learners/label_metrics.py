@@ -6,20 +6,21 @@ set is right, whether the highest score is the first positive label, and how the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from tequio.data.dataset import Array
     from tequio.learners.learner import Tally
 
 PER_LABEL = ("true_positives", "false_positives", "false_negatives", "label_rows")
 """Parts of a tally that have one entry a label."""
 
 
-def tally_labels(scores: NDArray[Any], truth: NDArray[Any], loss_sum: float) -> Tally:
+def tally_labels(scores: Array, truth: Array, loss_sum: float) -> Tally:
     """Counts of some rows; a label counts as predicted above one half."""
     actual, predicted = truth.astype(bool), scores > 0.5
     wrong = actual != predicted
@@ -66,7 +67,7 @@ def label_scores(tally: Tally) -> dict[str, NDArray[np.float64]]:
             "recall": ratio(hits, hits + misses), "positives": (hits + misses).astype(np.float64)}
 
 
-def macro(hits: NDArray[Any], false_alarms: NDArray[Any], misses: NDArray[Any]) -> dict[str, float]:
+def macro(hits: Array, false_alarms: Array, misses: Array) -> dict[str, float]:
     """Means over classes or labels of F1, precision and recall."""
     return {"f1_macro": ratio(2 * hits, 2 * hits + false_alarms + misses).mean(),
             "precision_macro": ratio(hits, hits + false_alarms).mean(),
@@ -80,7 +81,7 @@ def ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
-def _tops(scores: NDArray[Any], actual: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> dict[str, int]:
+def _tops(scores: Array, actual: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> dict[str, int]:
     """What the highest score of a row says, among rows that have a label.
 
     The agreement with the first positive label is what Keras calls the accuracy of several outputs; of one output its
@@ -94,7 +95,7 @@ def _tops(scores: NDArray[Any], actual: NDArray[np.bool_], predicted: NDArray[np
     return {"top_agreements": int(agrees.sum()), "top_errors": int((~actual[some][np.arange(len(top)), top]).sum())}
 
 
-def _rankings(scores: NDArray[Any], actual: NDArray[np.bool_]) -> dict[str, float]:
+def _rankings(scores: Array, actual: NDArray[np.bool_]) -> dict[str, float]:
     """Sums over rows of ranking loss, coverage and average precision; rows with no or all labels count as ranked."""
     relevant = actual.sum(axis=1)
     places = _places(scores)
@@ -108,7 +109,7 @@ def _rankings(scores: NDArray[Any], actual: NDArray[np.bool_]) -> dict[str, floa
             "average_precision_sum": float(np.where(sortable, ratio(precision, relevant), 1.0).sum())}
 
 
-def _places(scores: NDArray[Any]) -> NDArray[np.int64]:
+def _places(scores: Array) -> NDArray[np.int64]:
     """How many labels of the row score at least as high, itself included."""
     rows, labels = scores.shape
     order = np.argsort(-scores, axis=1, kind="stable")

@@ -1,24 +1,29 @@
-"""The contract of a learner: what algorithms may ask of a model, whatever it is made of."""
+"""What a learner is, how it trains at one party, and how it reads the rows of a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, overload, runtime_checkable
 
+import numpy as np
 from annotated_types import Ge, Gt, Interval
-from numpy.typing import NDArray
 
+from tequio.data.dataset import Array
+from tequio.errors import DataError
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    import numpy as np
+    from tequio.data.dataset import Dataset, Matrix, Schema
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
-
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 """A model's parameters: named arrays, in the learner's own order. This is what travels."""
+
+Payload = dict[str, Any]
+"""A model as plain data, as it travels."""
+
+Received = Mapping[str, Any]
+"""A payload that somebody sent. It is checked before it is used."""
 
 Tally = dict[str, Any]
 """Additive evaluation counts (rows, loss sum, confusion matrix, ...); see `learners.metrics`."""
@@ -75,7 +80,7 @@ class Correction:
     pull: float = 0.0
     anchor: Arrays | None = None
     frozen: tuple[str, ...] = ()
-    label_weights: NDArray[Any] | None = None
+    label_weights: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,15 @@ class TrainedTogether(Sequence[Trained]):
 
 
 @runtime_checkable
+class Scorer(Protocol):
+    """Whatever can score rows by a model: every learner, of trees too."""
+
+    def evaluate(self, model: Any, data: Dataset) -> Tally:
+        """Additive counts from which metrics follow; adding parties' tallies equals evaluating their pooled rows."""
+        ...
+
+
+@runtime_checkable
 class Learner(Protocol):
     """A model that one party trains. Parameters are always handed in and out; a learner itself has no state."""
 
@@ -126,7 +140,7 @@ class Learner(Protocol):
         """Train a copy of `model` on the rows; the rng draws the row order of each epoch and nothing else shares it."""
         ...
 
-    def predict(self, model: Arrays, data: Dataset) -> NDArray[Any]:
+    def predict(self, model: Arrays, data: Dataset) -> Array:
         """Scores of each row: (rows, classes or labels) for classification, (rows,) for numbers."""
         ...
 
@@ -136,11 +150,34 @@ class Learner(Protocol):
 
 
 @runtime_checkable
+class BufferedLearner(Learner, Protocol):
+    """A learner whose models may hold more than weights, such as the running statistics of batch normalisation."""
+
+    def buffers(self, schema: Schema) -> frozenset[str]:
+        """Names of the arrays that training does not change by gradients."""
+        ...
+
+
+def buffers_of(learner: object, schema: Schema) -> frozenset[str]:
+    """Names of a model's arrays that are no weights; most learners have none."""
+    return learner.buffers(schema) if isinstance(learner, BufferedLearner) else frozenset()
+
+
+@runtime_checkable
 class GradientLearner(Learner, Protocol):
     """A learner with a gradient."""
 
     def gradient(self, model: Arrays, data: Dataset) -> tuple[Arrays, float]:
         """Gradient of the mean loss over all rows, and that loss."""
+        ...
+
+
+@runtime_checkable
+class OutputLearner(Learner, Protocol):
+    """A learner whose model has outputs before they become probabilities."""
+
+    def outputs(self, model: Arrays, data: Dataset) -> Array:
+        """What the model gives before it becomes probabilities, (rows, outputs)."""
         ...
 
 
@@ -169,3 +206,23 @@ class BatchedLearner(GradientLearner, Protocol):
         `TrainedTogether` is the form to give them in that algorithms handle fastest.
         """
         ...
+
+
+def check_numeric(schema: Schema, learner: str) -> None:
+    """Refuse category codes: their order means nothing, so sums and distances of them do not either."""
+    categorical = [feature.name for feature in schema.features if feature.categorical]
+    if categorical:
+        raise DataError(f"column '{categorical[0]}' is categorical, and '{learner}' needs numbers",
+                        remedy="turn categorical columns into one-hot columns first")
+
+
+def flat_features(data: Dataset) -> Matrix:
+    """The features as (rows, columns), dense or CSR, in the type they are stored in."""
+    features = data.features
+    return features if data.is_sparse else features.reshape(len(data), len(data.schema.features))
+
+
+def as_doubles(features: Matrix) -> Matrix:
+    """The same matrix in double precision, C-ordered; no copy where it already is."""
+    return np.ascontiguousarray(features, dtype=np.float64) if isinstance(features, np.ndarray) \
+        else features.astype(np.float64, copy=False)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import sparse
 
 from tequio.errors import ConfigError, DataError
 from tequio.learners import metrics
-from tequio.learners.flat import as_doubles, check_numeric, flat_features
-from tequio.learners.learner import Trained
+from tequio.learners.learner import Trained, as_doubles, check_numeric, flat_features
 from tequio.learners.private_training import refuse_private
 from tequio.registry import register
 
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+    from sklearn.base import BaseEstimator
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema, TargetKind
+    from tequio.data.dataset import Array, Dataset, Matrix, Schema, TargetKind
     from tequio.learners.learner import Arrays, Correction, LocalTraining, Tally
 
 
-@register("learner", "sgd_classifier", paper="Bottou, 2010")
+@register("learner", "sgd-classifier", paper="Bottou, 2010")
 @dataclass(frozen=True)
 class SGDClassifier:
     """Linear classifier of scikit-learn, trained one row at a time by stochastic gradient descent.
@@ -50,14 +49,14 @@ class SGDClassifier:
 
     def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
         """All zeros, as scikit-learn starts."""
-        return _zeros_of_classes(schema, "sgd_classifier")
+        return _zeros_of_classes(schema, "sgd-classifier")
 
     def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
         """Visit the rows in the rng's order for `how.epochs` epochs, or for `how.steps` rows."""
         from sklearn import linear_model
 
-        _check_settings("sgd_classifier", model, data, how, correction)
+        _check_settings("sgd-classifier", model, data, how, correction)
         estimator = linear_model.SGDClassifier(loss=self.loss, **_descent(how, learning_rate))
         estimator.classes_ = np.arange(len(data.schema.target.names))
         estimator.coef_, estimator.intercept_ = _to_sklearn(model)
@@ -74,7 +73,7 @@ class SGDClassifier:
         return metrics.tally(data.schema.target, self.predict(model, data), data.target)
 
 
-@register("learner", "sgd_regressor", paper="Bottou, 2010")
+@register("learner", "sgd-regressor", paper="Bottou, 2010")
 @dataclass(frozen=True)
 class SGDRegressor:
     """Linear regression of scikit-learn, trained one row at a time by stochastic gradient descent on squared errors.
@@ -84,7 +83,7 @@ class SGDRegressor:
 
     def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
         """All zeros, as scikit-learn starts."""
-        _check_schema(schema, "number", "sgd_regressor")
+        _check_schema(schema, "number", "sgd-regressor")
         return {"coef": np.zeros(len(schema.features)), "intercept": np.zeros(1)}
 
     def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
@@ -92,7 +91,7 @@ class SGDRegressor:
         """Visit the rows in the rng's order for `how.epochs` epochs, or for `how.steps` rows."""
         from sklearn import linear_model
 
-        _check_settings("sgd_regressor", model, data, how, correction)
+        _check_settings("sgd-regressor", model, data, how, correction)
         estimator = linear_model.SGDRegressor(**_descent(how, learning_rate))
         estimator.coef_, estimator.intercept_ = _doubles(model).values()
         steps = _descend(estimator, data, how, rng)
@@ -108,7 +107,7 @@ class SGDRegressor:
         return metrics.tally(data.schema.target, self.predict(model, data), data.target)
 
 
-@register("learner", "logistic_regression", paper="Liu and Nocedal, 1989")
+@register("learner", "logistic-regression", paper="Liu and Nocedal, 1989")
 @dataclass(frozen=True)
 class LogisticRegression:
     """Multinomial logistic regression of scikit-learn, fitted by L-BFGS from the model it is given.
@@ -121,7 +120,7 @@ class LogisticRegression:
 
     def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
         """All zeros, as scikit-learn starts."""
-        return _zeros_of_classes(schema, "logistic_regression")
+        return _zeros_of_classes(schema, "logistic-regression")
 
     def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
@@ -129,7 +128,7 @@ class LogisticRegression:
         from sklearn import linear_model
         from sklearn.exceptions import ConvergenceWarning
 
-        _check_settings("logistic_regression", model, data, how, correction)
+        _check_settings("logistic-regression", model, data, how, correction)
         iterations, strength = how.steps or how.epochs, how.weight_decay * len(data)
         if not iterations:  # L-BFGS would take one all the same
             return Trained(_doubles(model), 0, _mean_loss(self.evaluate(model, data)), len(data))
@@ -197,19 +196,19 @@ def _to_sklearn(model: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]
     return (np.diff(coef, axis=0), np.diff(intercept)) if len(coef) == 2 else (coef, intercept)
 
 
-def _from_sklearn(estimator: Any) -> Arrays:
+def _from_sklearn(estimator: BaseEstimator) -> Arrays:
     coef, intercept = np.asarray(estimator.coef_), np.asarray(estimator.intercept_)
     if len(coef) == 1:
         return {"coef": np.concatenate([-coef / 2, coef / 2]), "intercept": np.concatenate([-intercept, intercept]) / 2}
     return {"coef": np.ascontiguousarray(coef), "intercept": intercept}
 
 
-def _descent(how: LocalTraining, learning_rate: float | None) -> dict[str, Any]:
+def _descent(how: LocalTraining, learning_rate: float | None) -> dict[str, str | float]:
     return {"alpha": how.weight_decay, "learning_rate": "constant", "shuffle": False,
             "eta0": how.learning_rate if learning_rate is None else learning_rate}
 
 
-def _descend(estimator: Any, data: Dataset, how: LocalTraining, rng: np.random.Generator) -> int:
+def _descend(estimator: BaseEstimator, data: Dataset, how: LocalTraining, rng: np.random.Generator) -> int:
     """Train in place, one epoch a call; returns how many rows were visited."""
     features, target = as_doubles(flat_features(data)), data.target
     estimator.n_features_in_ = features.shape[1]
@@ -224,7 +223,7 @@ def _descend(estimator: Any, data: Dataset, how: LocalTraining, rng: np.random.G
     return visited
 
 
-def _orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[Any]]:
+def _orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[Array]:
     """Row order of each epoch, the last one cut short where steps are counted."""
     left = how.steps or rows * how.epochs
     while left > 0:
@@ -233,7 +232,7 @@ def _orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator
         left -= rows
 
 
-def _with_every_class(data: Dataset) -> tuple[Any, NDArray[Any], NDArray[np.float64]]:
+def _with_every_class(data: Dataset) -> tuple[Matrix, Array, NDArray[np.float64]]:
     """Features, target and weights, with a row of weight nought for each class that the party does not hold.
 
     scikit-learn reads the classes off the target; a row without weight names a class and changes nothing else.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
-    from tequio.data.schema import Target
+    from tequio.data.dataset import Array, Target
 
 LossKind = Literal["softmax", "sigmoid", "squares"]
 """Cross-entropy over classes; mean of binary cross-entropies over outputs; mean of squared errors over outputs."""
@@ -37,7 +36,7 @@ def loss_for(target: Target, outputs: int) -> LossKind:
     return kinds[target.kind]
 
 
-def target_array(kind: LossKind, target: NDArray[Any]) -> NDArray[Any]:
+def target_array(kind: LossKind, target: Array) -> Array:
     """Target values in the type the loss needs: codes (rows,), or float32 (rows, outputs).
 
     Writable, because torch warns of read-only arrays; those of shared memory are.

@@ -7,7 +7,7 @@ the tally of their pooled rows; counts are exact, sums of losses within floating
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.schema import Target
+    from tequio.data.dataset import Array, Target
     from tequio.learners.learner import Tally
 
 AUC_BINS = 1001
@@ -144,7 +144,7 @@ def _is_binary(target: Target) -> bool:
     return target.kind == "classes" and len(target.names) == 2
 
 
-def _checked_truth(target: Target, scores: NDArray[Any], truth: ArrayLike | None) -> NDArray[Any]:
+def _checked_truth(target: Target, scores: Array, truth: ArrayLike | None) -> Array:
     if truth is None:
         raise DataError(f"a target of kind '{target.kind}' cannot be evaluated without its true values")
     truth = np.asarray(truth)
@@ -153,7 +153,7 @@ def _checked_truth(target: Target, scores: NDArray[Any], truth: ArrayLike | None
     return truth
 
 
-def _check_probabilities(target: Target, scores: NDArray[Any], truth: NDArray[Any]) -> None:
+def _check_probabilities(target: Target, scores: Array, truth: Array) -> None:
     expected = (len(truth), len(target.names))
     if scores.shape != expected:
         raise DataError(f"scores have shape {scores.shape}; rows and {target.kind} make it {expected}")
@@ -164,7 +164,7 @@ def _check_probabilities(target: Target, scores: NDArray[Any], truth: NDArray[An
                         "softmax or sigmoid outputs")
 
 
-def _tally_classes(target: Target, scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | None) -> Tally:
+def _tally_classes(target: Target, scores: Array, truth: Array, loss_sum: float | None) -> Tally:
     classes, codes = len(target.names), truth.astype(np.int64)
     predicted = scores.argmax(axis=1) if len(scores) else np.zeros(0, dtype=np.int64)
     confusion = np.bincount(codes * classes + predicted, minlength=classes * classes).reshape(classes, classes)
@@ -178,13 +178,13 @@ def _tally_classes(target: Target, scores: NDArray[Any], truth: NDArray[Any], lo
     return counts
 
 
-def _tally_labels(target: Target, scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | None) -> Tally:
+def _tally_labels(target: Target, scores: Array, truth: Array, loss_sum: float | None) -> Tally:
     if loss_sum is None:
         loss_sum = _negative_log(np.where(truth.astype(bool), scores, 1.0 - scores)).sum() / len(target.names)
     return tally_labels(scores, truth, float(loss_sum))
 
 
-def _tally_numbers(scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | None) -> Tally:
+def _tally_numbers(scores: Array, truth: Array, loss_sum: float | None) -> Tally:
     truth = truth.astype(np.float64).reshape(-1)
     error = scores.astype(np.float64).reshape(-1) - truth
     squared = float(error @ error)
@@ -193,7 +193,7 @@ def _tally_numbers(scores: NDArray[Any], truth: NDArray[Any], loss_sum: float | 
             "target_sum": float(truth.sum()), "target_squares": float(truth @ truth)}
 
 
-def _negative_log(probabilities: NDArray[Any]) -> NDArray[np.float64]:
+def _negative_log(probabilities: Array) -> NDArray[np.float64]:
     return -np.log(np.clip(probabilities.astype(np.float64), np.finfo(np.float64).eps, 1.0))
 
 
@@ -232,7 +232,7 @@ def _explained(tally: Tally) -> float:
     return float(1.0 - tally["squared_error"] / total)
 
 
-def _auc(histogram: NDArray[Any]) -> float:
+def _auc(histogram: Array) -> float:
     """Area under the ROC curve from score counts (class x bin); not a number where only one class occurs."""
     negatives, positives = histogram.astype(np.float64)
     pairs = negatives.sum() * positives.sum()

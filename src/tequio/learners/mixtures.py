@@ -6,7 +6,7 @@ base and the directions. However many mixtures there are, the widest product is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tequio.data.dataset import Dataset
+    from tequio.learners.batched_layers import Activation, DenseStack
     from tequio.learners.learner import Arrays, Learner
     from tequio.learners.losses import LossKind
-    from tequio.learners.stacks import Activation, DenseStack
 
     Shares = NDArray[np.float64]
     Judge = Callable[[Shares], NDArray[np.float64]]
@@ -36,6 +36,7 @@ KEPT_NUMBERS = 50_000_000
 """Outputs of the first layer that are kept for the next mixtures; where there are more they are made anew."""
 
 
+@runtime_checkable
 class MixingLearner(Protocol):
     """A learner that judges many mixtures in less time than one after the other."""
 
@@ -49,8 +50,8 @@ def mixture_judge(learner: Learner, base: Arrays, directions: Sequence[Arrays], 
 
     What all mixtures have in common is worked out once, however often the function is called.
     """
-    if hasattr(learner, "mixture_judge"):
-        return cast("MixingLearner", learner).mixture_judge(base, directions, data)
+    if isinstance(learner, MixingLearner):
+        return learner.mixture_judge(base, directions, data)
     return judge_one_by_one(learner, base, directions, data)
 
 
@@ -155,9 +156,12 @@ def _outputs(stack: DenseStack, weights: dict[str, Tensor], first: Tensor, parts
 
 
 def _activate(values: Tensor, activation: Activation) -> None:
-    changes: dict[str, Any] = {"relu": values.relu_, "tanh": values.tanh_, "sigmoid": values.sigmoid_}
-    if activation in changes:
-        changes[activation]()
+    if activation == "relu":
+        values.relu_()
+    elif activation == "tanh":
+        values.tanh_()
+    elif activation == "sigmoid":
+        values.sigmoid_()
 
 
 def _loss_sums(kind: LossKind, outputs: Tensor, wanted: Tensor) -> NDArray[np.float64]:

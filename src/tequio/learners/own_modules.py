@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
 
 
 @register("learner", "torch", example='[learner]\nname = "torch"\nmodule = "models:Net"\narguments = {width = 32}\n')
@@ -58,7 +58,7 @@ class FromFactory(TorchLearner):
         return _checked(self.factory(schema), repr(self.factory))
 
 
-def _find_factory(name: str) -> Callable[..., Any]:
+def _find_factory(name: str) -> Callable[..., object]:
     place, _, attribute = name.partition(":")
     if not place or not attribute:
         raise ConfigError(f"'{name}' does not name a factory", remedy="write it as 'package.module:name'")
@@ -67,14 +67,14 @@ def _find_factory(name: str) -> Callable[..., Any]:
     except ImportError as cause:
         raise ConfigError(f"the module '{place}' of the factory '{name}' cannot be imported: {cause}",
                           remedy="install it at every party, or put it on the Python path") from cause
-    factory: Callable[..., Any] | None = getattr(module, attribute, None)
+    factory: Callable[..., object] | None = getattr(module, attribute, None)
     if not callable(factory):
         public = [key for key in vars(module) if callable(getattr(module, key)) and not key.startswith("_")]
         raise ConfigError(f"'{place}' has no factory called '{attribute}'", remedy=nearest(attribute, public))
     return factory
 
 
-def _called(factory: Callable[..., Any], arguments: dict[str, Any], name: str) -> nn.Module:
+def _called(factory: Callable[..., object], arguments: dict[str, Any], name: str) -> nn.Module:
     try:
         made = factory(**arguments)
     except TypeError as cause:
@@ -83,7 +83,7 @@ def _called(factory: Callable[..., Any], arguments: dict[str, Any], name: str) -
     return _checked(made, name)
 
 
-def _checked(made: Any, name: str) -> nn.Module:
+def _checked(made: object, name: str) -> nn.Module:
     from torch import nn
 
     if not isinstance(made, nn.Module):

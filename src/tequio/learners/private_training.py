@@ -9,27 +9,30 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import floor, log2
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt
 
 from tequio.errors import ConfigError, MissingExtra
-from tequio.learners.batches import batch_rows, steps_of_epochs
+from tequio.learners.descent import batch_rows, steps_of_epochs
 from tequio.learners.learner import LocalTraining
 from tequio.learners.losses import row_losses, target_array
-from tequio.learners.noise_grid import grid_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
+    from opacus.grad_sample import GradSampleModule
     from torch import Tensor
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.dataset import Array, Dataset
     from tequio.learners.descent import Optimizer
     from tequio.learners.torch_model import TorchModel
+
+_FINENESS = 10
+"""The grid is 2^-10 times the noise wide, or less; rounding to it adds less than one part in ten million to it."""
 
 
 @register("training", "dp-sgd", paper="Abadi et al., 2016")
@@ -74,7 +77,7 @@ def refuse_private(how: LocalTraining, learner: str) -> None:
 
 
 def descend_privately(ready: TorchModel, data: Dataset, how: PrivateTraining, rng: np.random.Generator,
-                      optimizer: Optimizer, label_weights: NDArray[Any] | None = None) -> float:
+                      optimizer: Optimizer, label_weights: Array | None = None) -> float:
     """Train the module's weights in place. The loss is not told: it would follow from the rows without noise."""
     if label_weights is not None:
         raise ConfigError("local training 'dp-sgd' knows no weights of labels",
@@ -92,7 +95,7 @@ def descend_privately(ready: TorchModel, data: Dataset, how: PrivateTraining, rn
 
 
 @contextmanager
-def _row_gradients(ready: TorchModel) -> Iterator[Any]:
+def _row_gradients(ready: TorchModel) -> Iterator[GradSampleModule]:
     """The module with hooks that keep the gradients of single rows, which it loses again afterwards."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of hooks where the rows themselves need no gradient, as here
@@ -103,7 +106,7 @@ def _row_gradients(ready: TorchModel) -> Iterator[Any]:
             wrapped._close()
 
 
-def _wrapped(ready: TorchModel) -> Any:
+def _wrapped(ready: TorchModel) -> GradSampleModule:
     try:
         from opacus.grad_sample import GradSampleModule
         from opacus.validators import ModuleValidator
@@ -116,7 +119,7 @@ def _wrapped(ready: TorchModel) -> Any:
     return GradSampleModule(ready.module, loss_reduction="sum")
 
 
-def _clipped_sums(ready: TorchModel, wrapped: Any, data: Dataset, wanted: NDArray[Any], rows: NDArray[Any],
+def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, wanted: Array, rows: Array,
                   bound: float) -> list[Tensor]:
     """The sum over a batch of the rows' gradients, each no longer than the bound, by parameter."""
     import torch
@@ -148,3 +151,13 @@ def _noised(total: Tensor, how: PrivateTraining, rng: np.random.Generator) -> Te
     noise = rng.standard_normal(tuple(total.shape), dtype=np.float32) * np.float32(spread)
     step = grid_of(spread)
     return torch.round((total + torch.from_numpy(noise).to(total.device)) / step) * step
+
+
+def grid_of(spread: float) -> float:
+    """How far apart the values are that noised numbers are rounded to: a power of two.
+
+    Mironov: On significance of the least significant bits for differential privacy, CCS 2012: sums of floating-point
+    numbers have last digits that give the summands away. The grid is coarse beside these digits and fine beside the
+    noise, and every value on it can come from any summand.
+    """
+    return float(2.0 ** (floor(log2(spread)) - _FINENESS))

@@ -1,31 +1,39 @@
-"""A torch module behind a learner: built once a process, with its parameters going in and out as named arrays."""
+"""A torch module behind a learner: built once per process, with its parameters going in and out as named arrays.
+
+What torch keeps for the whole process, its random generator and its devices, is left as it was found.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tequio.errors import DataError, nearest
+from tequio.errors import ConfigError, DataError, MissingExtra, nearest
+from tequio.learners.batched_layers import stack_of
 from tequio.learners.losses import loss_for
-from tequio.learners.stacks import stack_of
-from tequio.learners.torch_state import device_of, has_own_randomness, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Array, Schema
+    from tequio.learners.batched_layers import DenseStack
     from tequio.learners.learner import Arrays
     from tequio.learners.losses import LossKind
-    from tequio.learners.stacks import DenseStack
 
 _MOST_KEPT = 8
 _SEED_OF_FROZEN_PARAMETERS = 0
+
+DEVICES = ("cpu", "cuda", "mps", "auto")
 
 
 class Builder(Protocol):
@@ -65,6 +73,11 @@ class TorchModel:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of everything that travels."""
         return {name: tuple(tensor.shape) for name, tensor in self.sent.items()}
+
+    @cached_property
+    def buffers(self) -> frozenset[str]:
+        """Names of what travels and is not trained."""
+        return frozenset(self.sent) - frozenset(self.names)
 
     def load(self, model: Arrays) -> None:
         """Take over a model's values."""
@@ -177,10 +190,63 @@ def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
     return {name: np.array(tensor.detach().cpu().numpy(), order="C") for name, tensor in tensors.items()}
 
 
-def _fill(tensor: Tensor, values: Any) -> None:
+def _fill(tensor: Tensor, values: Array) -> None:
     import torch
 
     if tensor.device.type == "cpu":
         np.copyto(tensor.detach().numpy(), values, casting="same_kind")
     else:
         tensor.copy_(torch.from_numpy(np.array(values, dtype=np.float32)))
+
+
+def require_torch(needed_for: str) -> None:
+    """Say what to install where torch is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as cause:
+        raise MissingExtra("torch", "torch", needed_for) from cause
+
+
+def device_of(wish: str) -> str:
+    """The device to compute on; an empty wish means $TEQUIO_DEVICE or else the CPU."""
+    import torch
+
+    name = wish or os.environ.get("TEQUIO_DEVICE", "") or "cpu"
+    if name not in DEVICES:
+        raise ConfigError(f"there is no device called '{name}'", remedy=nearest(name, DEVICES))
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return next(device for device, is_there in present.items() if is_there)
+    if not present[name]:
+        raise ConfigError(f"torch finds no '{name}' device on this machine", remedy="set device = 'auto' or 'cpu'")
+    return name
+
+
+@contextmanager
+def seeded(seed: int, device: str) -> Iterator[None]:
+    """Let torch draw from that seed, and leave its generators as they were."""
+    import torch
+
+    if device == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    else:
+        with torch.random.fork_rng(device_type=device):
+            torch.manual_seed(seed)
+            yield
+
+
+def seeded_beside(rng: np.random.Generator, device: str, *, is_needed: bool) -> AbstractContextManager[None]:
+    """Seed torch from a copy of the rng, so that the rng itself goes on to draw row orders and nothing else."""
+    return seeded(int(copy.deepcopy(rng).integers(2**63)), device) if is_needed else nullcontext()
+
+
+def has_own_randomness(module: nn.Module) -> bool:
+    """Whether training the module may draw random numbers; modules that are not known to be plain count as such."""
+    from torch import nn
+
+    plain = (nn.Sequential, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, nn.Unflatten, nn.Identity, nn.ReLU, nn.Tanh,
+             nn.Sigmoid, nn.MaxPool2d, nn.AvgPool2d, nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.Embedding,
+             nn.EmbeddingBag)
+    return any(type(part) not in plain for part in module.modules())

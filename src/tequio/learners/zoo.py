@@ -11,16 +11,16 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import DataError
-from tequio.learners.flat import check_numeric
+from tequio.learners.batched_layers import Activation
+from tequio.learners.learner import check_numeric
 from tequio.learners.losses import outputs_for
-from tequio.learners.stacks import Activation
 from tequio.learners.torch_learner import TorchLearner
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
 
 Width = Annotated[int, Ge(1)]
 
@@ -73,7 +73,7 @@ def _dense(schema: Schema, hidden: tuple[int, ...], activation: Activation, lear
     return nn.Sequential(layers)
 
 
-@register("learner", "text_classifier")
+@register("learner", "text-classifier")
 @dataclass(frozen=True)
 class TextClassifier(TorchLearner):
     """Mean of word vectors, one dense layer with ReLU, and the output. A row holds token ids, filled up with 0.

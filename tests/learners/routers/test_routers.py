@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError
-from tequio.learners.routers.autoencoder import Autoencoder
-from tequio.learners.routers.components import principal, seen_through
-from tequio.learners.routers.router import Own, fit_router, is_own
+from tequio.learners.routers.detectors import Autoencoder
+from tequio.learners.routers.router import Own, fit_router, is_own, principal, seen_through
 
 NOBODY: Any = None
 
@@ -77,7 +75,7 @@ def test_confidence_and_energy_follow_the_model() -> None:
     np.testing.assert_allclose(build("router", "energy").novelty({}, rows, own),
                                -logsumexp(learner.outputs(own.model, rows), axis=1), rtol=1e-6)
     with pytest.raises(ConfigError, match="energy"):
-        build("router", "energy").novelty({}, rows, Own(build("learner", "sgd_classifier"), own.model))
+        build("router", "energy").novelty({}, rows, Own(build("learner", "sgd-classifier"), own.model))
 
 
 def test_the_autoencoder_has_the_published_size_and_learns() -> None:

@@ -9,14 +9,13 @@ from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegress
 from sklearn.metrics import roc_auc_score
 from tree_tables import numbers
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import DataError, PayloadError
 from tequio.federation import payload as payloads
 from tequio.learners.trees.bins import Bins, RowHistograms, quantile_cuts
 from tequio.learners.trees.boosted import BoostedTrees, base_margins, gradients, scores_of
 from tequio.learners.trees.boosting import Boosting, Growth, drawn_columns, grow_tree
-from tequio.learners.trees.walk import LEAF
+from tequio.learners.trees.tree import LEAF
 
 RNG = np.random.default_rng(0)
 

@@ -8,10 +8,9 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.tree import DecisionTreeClassifier
 from tree_tables import categories, numbers
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError
-from tequio.learners.trees.cart import Cart
+from tequio.learners.trees.forest import Cart
 from tequio.learners.trees.id3 import ID3
 from tequio.learners.trees.sklearn_form import _double_thresholds, from_sklearn, to_sklearn
 from tequio.learners.trees.tree import LEAF
@@ -24,7 +23,7 @@ def embedded(load):
     return Dataset.of(schema, bunch.data, bunch.target)
 
 
-DATA = {"iris": lambda: embedded(load_iris), "breast_cancer": lambda: embedded(load_breast_cancer),
+DATA = {"iris": lambda: embedded(load_iris), "breast-cancer": lambda: embedded(load_breast_cancer),
         "random": numbers, "decimals": lambda: numbers(digits=1), "many classes": lambda: numbers(400, classes=7)}
 
 
@@ -96,7 +95,7 @@ def test_a_multiway_tree_has_no_form_in_sklearn():
 
 def test_categorical_columns_are_refused_with_both_remedies():
     data = categories([[0], [1]], [0, 1], [2], 2)
-    with pytest.raises(DataError, match=r'column \'a\'.*categorical.*\["onehot"\] or \["ordinal"\]'):
+    with pytest.raises(DataError, match=r'column \'a\'.*categorical.*\["one-hot"\] or \["ordinal"\]'):
         Cart().fit(data, np.random.default_rng(0))
 
 

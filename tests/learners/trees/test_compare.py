@@ -3,8 +3,8 @@ import pytest
 from hand_trees import binary, multiway, weather_tree
 from tree_tables import WALK, categories
 
-from tequio.data.schema import Schema, Target
-from tequio.learners.trees.compare import Difference, agreement, differences
+from tequio.data.dataset import Schema, Target
+from tequio.learners.trees.explain import Difference, agreement, differences
 from tequio.learners.trees.id3 import ID3
 
 AB = Schema.of_numbers(["age", "income"], Target("classes", ("a", "b")))

@@ -3,11 +3,10 @@ import pytest
 from hand_trees import binary, multiway, weather_tree
 from tree_tables import WALK, numbers
 
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Feature, Schema, Target
 from tequio.learners.trees.boosted import BoostedTrees, RegressionTree
-from tequio.learners.trees.cart import Cart
 from tequio.learners.trees.explain import Condition, explain
-from tequio.learners.trees.forest import Forest
+from tequio.learners.trees.forest import Cart, Forest
 from tequio.learners.trees.tree import LEAF
 from tequio.learners.trees.votes import Panel, boosted_from_xgboost, ensemble_importance, votes_on
 

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
-from tequio.learners.trees.distilling import distil
-from tequio.learners.trees.fusion import Fusing, fuse
-from tequio.learners.trees.growing import Growing, grow
-from tequio.learners.trees.rules import are_disjoint, extract, matches
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.learners.trees.growing import Growing, distil, grow
+from tequio.learners.trees.rules import Fusing, are_disjoint, extract, fuse, matches
 
 COLUMNS = 4
 CLASSES = ("a", "b", "c")

@@ -11,8 +11,7 @@ from tree_tables import WALK, categories, walks
 from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.learners.trees import id3
-from tequio.learners.trees.counting import Categories, counts_of_rows, information_gain
-from tequio.learners.trees.id3 import ID3, grow_id3
+from tequio.learners.trees.id3 import ID3, Categories, counts_of_rows, grow_id3, information_gain
 from tequio.learners.trees.tree import LEAF
 
 RNG = np.random.default_rng(0)

@@ -8,10 +8,9 @@ from tree_tables import numbers, walks
 
 from tequio.learners.trees.boosted import BoostedTrees
 from tequio.learners.trees.boosting import Boosting
-from tequio.learners.trees.cart import Cart
-from tequio.learners.trees.forest import RandomForest
+from tequio.learners.trees.forest import Cart, RandomForest
 from tequio.learners.trees.id3 import ID3
-from tequio.learners.trees.importance import importance
+from tequio.learners.trees.votes import importance
 
 
 def rng():

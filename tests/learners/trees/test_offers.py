@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tequio.learners.trees.bins import LossEarned, PurityEarned, best_offer
 from tequio.learners.trees.boosting import Growth
-from tequio.learners.trees.offers import LossEarned, PurityEarned, best_offer
 
 
 def test_the_gain_of_a_split_is_that_of_the_formula():

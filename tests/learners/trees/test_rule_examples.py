@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.learners.trees.fusion import Fusing, fuse
 from tequio.learners.trees.growing import Growing, grow
-from tequio.learners.trees.rules import Rules
+from tequio.learners.trees.rules import Fusing, Rules, fuse
 
 HEALTH, CHILDREN, HOUSING = 0, 1, 2
 RECOMMEND, NOT_RECOMMEND = 0, 1

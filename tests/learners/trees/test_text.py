@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from tree_tables import WALK, numbers, walks
 
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Feature, Schema, Target
 from tequio.errors import DataError
-from tequio.learners.trees.cart import Cart
+from tequio.learners.trees.forest import Cart
 from tequio.learners.trees.id3 import ID3
-from tequio.learners.trees.json_form import from_json, to_json
 from tequio.learners.trees.rules import extract
-from tequio.learners.trees.text import plain_rules, rules_json, rules_text, tree_text
+from tequio.learners.trees.text import from_json, plain_rules, rules_json, rules_text, to_json, tree_text
 from tequio.learners.trees.tree import LEAF, Tree
 
 RNG = np.random.default_rng(0)

@@ -10,8 +10,7 @@ from tequio.errors import PayloadError
 from tequio.federation import payload as payloads
 from tequio.learners.metrics import summarise
 from tequio.learners.trees.boosting import Boosting
-from tequio.learners.trees.cart import Cart
-from tequio.learners.trees.forest import RandomForest
+from tequio.learners.trees.forest import Cart, RandomForest
 from tequio.learners.trees.id3 import ID3
 from tequio.learners.trees.learner import model_from_payload
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 
 WALK = Schema((Feature("weather", ("sun", "rain", "snow")), Feature("wind", ("weak", "strong")),
                Feature("day", ("free", "work"))), Target("classes", ("stay", "walk"), "plan"))

@@ -1,4 +1,10 @@
-"""The contract of a router: how novel a row is to a party, one number a row, and from where on it counts as foreign."""
+"""The contract of a router: how novel a row is to a party, one number per row, and from where on it counts as foreign.
+
+Two routers ask the party's own model how sure it is; others look at rows along the directions in which they vary most.
+
+Hendrycks, Gimpel: A baseline for detecting misclassified and out-of-distribution examples, ICLR 2017.
+Liu, Wang, Owens, Li: Energy-based out-of-distribution detection, NeurIPS 2020.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from tequio.errors import ConfigError
+from tequio.learners.learner import OutputLearner, as_doubles, flat_features
+from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,3 +68,78 @@ def is_own(router: Router, fitted: Fitted, rows: Dataset, own: Own) -> NDArray[n
         return np.zeros(0, dtype=bool)
     accepted: NDArray[np.bool_] = router.novelty(fitted, rows, own) <= fitted["threshold"]
     return accepted
+
+
+@register("router", "confidence", paper="Hendrycks and Gimpel, 2017")
+@dataclass(frozen=True)
+class Confidence:
+    """Rows of whose class the party's own model is not sure are foreign.
+
+    Parameters:
+        sigmas: the threshold is the mean doubt about the party's rows plus so many standard deviations
+    """
+
+    sigmas: float = 3.0
+
+    follows_model = True
+
+    def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
+        """Nothing to learn but the threshold."""
+        return {}
+
+    def novelty(self, fitted: Fitted, rows: Dataset, own: Own) -> Numbers:
+        """One minus the probability of the likeliest class."""
+        scores = own.learner.predict(own.model, rows)
+        if scores.ndim != 2:
+            raise ConfigError("the router 'confidence' needs a model of classes", remedy="choose another router")
+        return np.asarray(1.0 - scores.max(axis=1), dtype=np.float64)
+
+
+@register("router", "energy", paper="Liu et al., 2020")
+@dataclass(frozen=True)
+class Energy:
+    """Rows of high free energy under the party's own model are foreign.
+
+    Parameters:
+        sigmas: the threshold is the mean energy of the party's rows plus so many standard deviations
+    """
+
+    sigmas: float = 3.0
+
+    follows_model = True
+
+    def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
+        """Nothing to learn but the threshold."""
+        return {}
+
+    def novelty(self, fitted: Fitted, rows: Dataset, own: Own) -> Numbers:
+        """Minus the logarithm of the sum of exponentials of the outputs."""
+        if not isinstance(own.learner, OutputLearner):
+            raise ConfigError("the router 'energy' needs a learner with outputs before the softmax",
+                              remedy="choose a torch learner, or the router 'confidence'")
+        return np.asarray(-np.logaddexp.reduce(own.learner.outputs(own.model, rows).astype(np.float64), axis=1))
+
+
+def principal(rows: Dataset, count: int) -> Fitted:
+    """Mean, directions (one a row) and standard deviations along them; at most a direction for every four rows."""
+    values = dense(rows)
+    mean = values.mean(axis=0)
+    spread, directions = np.linalg.eigh(np.cov(values, rowvar=False, bias=True).reshape(len(mean), -1))
+    # As many directions as rows would explain the party's own rows wholly, and nobody else's.
+    kept = np.argsort(spread)[::-1][:min(count, max(len(rows) // 4, 1), len(mean))]
+    kept = kept[spread[kept] > 1e-12 * max(spread.max(), 1e-300)] if spread.max() > 0 else kept[:1]
+    return {"centre": mean, "directions": np.ascontiguousarray(directions[:, kept].T),
+            "scales": np.sqrt(np.maximum(spread[kept], 1e-300))}
+
+
+def seen_through(fitted: Fitted, rows: Dataset) -> Numbers:
+    """Each row's place along the directions, in standard deviations."""
+    places: Numbers = (dense(rows) - fitted["centre"]) @ fitted["directions"].T / fitted["scales"]
+    return places
+
+
+def dense(rows: Dataset) -> Numbers:
+    """The rows as a dense matrix of numbers."""
+    values = as_doubles(flat_features(rows))
+    matrix: Numbers = values.toarray() if rows.is_sparse else values
+    return matrix

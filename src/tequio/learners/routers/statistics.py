@@ -7,12 +7,12 @@ reconstructed better. Their statistics differ to either side, and a distance to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Interval
 
-from tequio.learners.routers.components import dense
+from tequio.learners.routers.router import dense
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def described(rows: Dataset) -> Numbers:
     if len(rows.schema.shape) != 3:
         return dense(rows)
     images = np.asarray(rows.features, dtype=np.float64)
-    parts: list[Any] = []
+    parts: list[Numbers] = []
     while min(images.shape[2:]) >= 4:
         parts += _of_size(images)
         images = _halved(images)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from tequio.errors import DataError, PayloadError
 from tequio.learners.trees.forest import split_by_size
-from tequio.learners.trees.tree import fault_of_splits, real_numbers, whole_numbers
-from tequio.learners.trees.walk import Walk
+from tequio.learners.trees.tree import Walk, fault_of_splits, real_numbers, whole_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from tequio.data.schema import Target
+    from tequio.data.dataset import Array, Target
+    from tequio.learners.learner import Payload, Received
 
 Objective = Literal["logistic", "softmax", "squared"]
 """Two classes, several classes, numbers."""
@@ -49,7 +49,7 @@ class RegressionTree:
         """The tables by which rows go down the tree."""
         return Walk.of(self.feature, self.children, self.threshold)
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """(rows,) the number of the leaf where each row ends."""
         return self.value.take(self.walk.find(features))
 
@@ -69,7 +69,7 @@ class BoostedTrees:
         """The ensemble with more trees at its end."""
         return replace(self, trees=(*self.trees, *trees))
 
-    def margins(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def margins(self, features: Array) -> NDArray[np.float64]:
         """(rows, outputs) sums of base and trees."""
         outputs = len(self.base)
         margins = np.repeat(self.base[None], len(features), axis=0)
@@ -77,11 +77,11 @@ class BoostedTrees:
             margins[:, index % outputs] += tree.predict(features)
         return margins
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """(rows, classes) probabilities, or (rows,) numbers."""
         return scores_of(self.objective, self.margins(features))
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """The ensemble as a payload: the trees' arrays one after the other, and how many nodes each has."""
         arrays = {name: np.concatenate([getattr(tree, name) for tree in self.trees]) if self.trees else empty
                   for name, empty in _EMPTY.items()}
@@ -89,7 +89,7 @@ class BoostedTrees:
                 "sizes": np.array([len(tree) for tree in self.trees], dtype=np.int32), **arrays}
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Any], *, features: int, classes: int,
+    def from_payload(cls, payload: Received, *, features: int, classes: int,
                      whose: str = "a party") -> BoostedTrees:
         """The ensemble back from a payload that somebody sent; a single unsound tree makes it be refused."""
         try:
@@ -102,7 +102,7 @@ class BoostedTrees:
         return model
 
 
-_EMPTY: dict[str, NDArray[Any]] = {
+_EMPTY: dict[str, Array] = {
     "feature": np.zeros(0, np.int32), "threshold": np.zeros(0), "children": np.zeros((0, 2), np.int32),
     "value": np.zeros(0), "gain": np.zeros(0)}
 
@@ -117,7 +117,7 @@ def objective_for(target: Target) -> Objective:
     return "logistic" if target.size == 2 else "softmax"
 
 
-def base_margins(objective: Objective, totals: NDArray[Any], rows: float) -> NDArray[np.float64]:
+def base_margins(objective: Objective, totals: Array, rows: float) -> NDArray[np.float64]:
     """Margins to start from, by totals that add up over parties: rows of each class, or the sum of the numbers."""
     if objective == "squared":
         return np.asarray(totals, dtype=np.float64).reshape(1) / rows
@@ -126,7 +126,7 @@ def base_margins(objective: Objective, totals: NDArray[Any], rows: float) -> NDA
 
 
 def gradients(objective: Objective, margins: NDArray[np.float64],
-              target: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+              target: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(rows, outputs) first and second derivatives of the loss by the margin."""
     if objective == "squared":
         return margins - target[:, None], np.ones_like(margins)
@@ -159,11 +159,11 @@ def _softmax(margins: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-def _trees(payload: Mapping[str, Any]) -> Iterable[RegressionTree]:
+def _trees(payload: Received) -> Iterable[RegressionTree]:
     sizes = whole_numbers(payload["sizes"])
     if not sizes.size:
         return []
-    arrays: list[NDArray[Any]] = [
+    arrays: list[Array] = [
         whole_numbers(payload["feature"]), real_numbers(payload["threshold"]), whole_numbers(payload["children"]),
         real_numbers(payload["value"]), real_numbers(payload["gain"])]
     return [RegressionTree(*parts) for parts in zip(*(split_by_size(array, sizes) for array in arrays), strict=True)]

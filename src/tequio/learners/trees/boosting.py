@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -11,13 +11,13 @@ from annotated_types import Ge, Gt, Interval
 from tequio.learners.trees.bins import Bins, RowHistograms, quantile_cuts
 from tequio.learners.trees.boosted import BoostedTrees, RegressionTree, base_margins, gradients, objective_for
 from tequio.learners.trees.learner import Scoring, checked_weights, numeric_rows
-from tequio.learners.trees.walk import LEAF
+from tequio.learners.trees.tree import LEAF
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.dataset import Array, Dataset
     from tequio.learners.trees.bins import HistogramOf, Pair
 
 _ROUNDING = 1e-9  # share of a gain that may come from the order in which sums were taken
@@ -34,7 +34,7 @@ class Growth:
     learning_rate: float = 0.1
 
 
-@register("learner", "boosted_trees", paper="Friedman, 2001; Chen and Guestrin, 2016")
+@register("learner", "boosted-trees", paper="Friedman, 2001; Chen and Guestrin, 2016")
 @dataclass(frozen=True)
 class Boosting(Scoring):
     """Gradient-boosted trees on histograms of numeric columns, for classes or numbers.
@@ -67,7 +67,7 @@ class Boosting(Scoring):
     def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None,
             start: BoostedTrees | None = None) -> BoostedTrees:
         """The ensemble of these rows, or `start` with `trees` more rounds; the rng draws columns."""
-        rows, target = numeric_rows(data, "boosted_trees"), data.target
+        rows, target = numeric_rows(data, "boosted-trees"), data.target
         weights = checked_weights(weights, len(rows))
         model = start or starting_model(data, weights)
         histograms = RowHistograms(rows, Bins(quantile_cuts(rows, self.bins)))
@@ -157,7 +157,7 @@ class _Growing:
                               np.where(inner, self.bins.threshold[place], 0.0),
                               np.array(self.children, dtype=np.int32), value, np.array(self.gain))
 
-    def split(self, nodes: NDArray[np.int64], gradient: NDArray[Any], curvature: NDArray[Any]) -> NDArray[np.bool_]:
+    def split(self, nodes: NDArray[np.int64], gradient: Array, curvature: Array) -> NDArray[np.bool_]:
         """Split the nodes where that earns enough; says which were."""
         self.pairs = []
         done = [self._split_one(int(node), *sums) for node, *sums in zip(nodes, gradient, curvature, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 import numpy as np
 from annotated_types import Interval
@@ -103,7 +103,7 @@ class CustomFilter:
         function: the function, or where it is: 'package.module:function'
     """
 
-    function: str | Callable[..., Any]
+    function: str | Callable[..., float]
 
     def bar(self, scores: NDArray[np.float64]) -> float:
         """What the function says."""

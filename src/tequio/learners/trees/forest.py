@@ -1,30 +1,70 @@
-"""Random forests: many binary trees, each grown on rows drawn with repetition, that vote."""
+"""CART, binary trees on numbers grown by scikit-learn, and random forests: trees of rows drawn with repetition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.errors import PayloadError
-from tequio.learners.trees.cart import Criterion, single_precision
+from tequio.errors import DataError, PayloadError
 from tequio.learners.trees.id3 import SplitSize
-from tequio.learners.trees.learner import Scoring, checked_weights, class_codes
-from tequio.learners.trees.sklearn_bagging import Bagging
-from tequio.learners.trees.sklearn_form import from_sklearn
+from tequio.learners.trees.learner import Scoring, checked_weights, class_codes, numeric_rows
+from tequio.learners.trees.sklearn_form import Bagging, from_sklearn
 from tequio.learners.trees.tree import LEAF, Tree, whole_numbers
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.dataset import Array, Dataset
+    from tequio.learners.learner import Payload, Received
+
+Criterion = Literal["gini", "entropy"]
 
 Voting = Literal["mean", "majority"]
+
+
+@register("learner", "cart", paper="Breiman et al., 1984")
+@dataclass(frozen=True)
+class Cart(Scoring):
+    """CART decision tree on numeric columns: each node asks whether a column is at most a threshold.
+
+    Parameters:
+        depth: most conditions from the root to a leaf
+        min_split: rows that a node needs to be split, as a number or as a share of all rows
+        min_leaf: rows that each leaf needs
+        criterion: impurity that splits reduce, gini or entropy
+    """
+
+    depth: Annotated[int, Ge(1)] = 5
+    min_split: SplitSize = 2
+    min_leaf: Annotated[int, Ge(1)] = 1
+    criterion: Criterion = "gini"
+
+    def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None) -> Tree:
+        """The tree of these rows; the rng decides between splits that are equally good."""
+        from sklearn.tree import DecisionTreeClassifier
+
+        rows, labels = single_precision(data, "cart"), class_codes(data, "cart")
+        estimator = DecisionTreeClassifier(criterion=self.criterion, max_depth=self.depth,
+                                           min_samples_split=self.min_split, min_samples_leaf=self.min_leaf,
+                                           random_state=int(rng.integers(2**31)))
+        estimator.fit(rows, labels, sample_weight=checked_weights(weights, len(data)), check_input=False)
+        return from_sklearn(estimator, data.schema)
+
+
+def single_precision(data: Dataset, learner: str) -> NDArray[np.float32]:
+    """The rows as scikit-learn's trees want them."""
+    rows = numeric_rows(data, learner)
+    largest = np.abs(rows).max(axis=0)
+    if (largest > np.finfo(np.float32).max).any():
+        raise DataError(f"column '{data.schema.names[int(largest.argmax())]}' of '{data.name}' holds numbers too large "
+                        f"for '{learner}', which fits in single precision", remedy="set data.prepare = [\"log1p\"]")
+    return np.ascontiguousarray(rows, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +77,7 @@ class Forest:
     def __len__(self) -> int:
         return len(self.trees)
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """(rows, classes) shares of the vote."""
         votes = np.zeros((len(features), self.trees[0].classes))
         for tree in self.trees:
@@ -45,7 +85,7 @@ class Forest:
             votes += shares.take(tree.find(features), axis=0)
         return votes / len(self.trees)
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """The forest as a payload: the trees' arrays one after the other, and how many nodes each has."""
         width = max(tree.children.shape[1] for tree in self.trees)
         children = [_widened(tree.children, width) for tree in self.trees]
@@ -57,7 +97,7 @@ class Forest:
                 "counts": np.concatenate([tree.counts for tree in self.trees])}
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Any], *, features: int, classes: int, whose: str = "a party") -> Forest:
+    def from_payload(cls, payload: Received, *, features: int, classes: int, whose: str = "a party") -> Forest:
         """The forest back from a payload that somebody sent; a single unsound tree makes it be refused."""
         try:
             sizes = whole_numbers(payload["sizes"])
@@ -73,7 +113,7 @@ class Forest:
         return cls(tuple(trees), voting)
 
 
-def split_by_size(values: NDArray[Any], sizes: NDArray[Any]) -> list[NDArray[Any]]:
+def split_by_size(values: Array, sizes: Array) -> list[Array]:
     """An array cut into pieces of these sizes, which have to add up to it."""
     if sizes.ndim != 1 or not len(sizes) or (sizes < 1).any() or values.ndim < 1 or sizes.sum() != len(values):
         raise ValueError(f"trees of sizes {sizes[:5].tolist()} do not make up {values.shape} nodes")
@@ -91,7 +131,7 @@ def sample_trees(forest: Forest, count: int, rng: np.random.Generator) -> Forest
     return Forest(tuple(forest.trees[index] for index in sorted(drawn)), forest.voting)
 
 
-@register("learner", "random_forest", paper="Breiman, 2001")
+@register("learner", "random-forest", paper="Breiman, 2001")
 @dataclass(frozen=True)
 class RandomForest(Scoring):
     """Random forest on numeric columns: trees on rows and columns drawn at random, which vote.
@@ -116,7 +156,7 @@ class RandomForest(Scoring):
 
     def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None) -> Forest:
         """The forest of these rows; the rng draws rows and columns."""
-        rows, labels = single_precision(data, "random_forest"), class_codes(data, "random_forest")
+        rows, labels = single_precision(data, "random-forest"), class_codes(data, "random-forest")
         how = Bagging(self.trees, self.depth, self.min_split, self.min_leaf, self.criterion, self.columns)
         grown = how.grow(rows, labels, int(rng.integers(2**31)), checked_weights(weights, len(data)))
         return Forest(tuple(from_sklearn(tree, data.schema) for tree in grown), self.voting)

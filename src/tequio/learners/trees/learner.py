@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -14,18 +14,18 @@ from tequio.learners import metrics
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
-    from tequio.learners.learner import Tally
+    from tequio.data.dataset import Array, Dataset
+    from tequio.learners.learner import Payload, Received, Tally
 
 
 class TreeModel(Protocol):
     """A fitted tree, forest or boosted ensemble: plain arrays that predict and travel."""
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """Scores of each row: (rows, classes) shares, or (rows,) numbers."""
         ...
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """The model as a payload."""
         ...
 
@@ -34,15 +34,15 @@ class TreeModel(Protocol):
 class TreeLearner(Protocol):
     """A learner that fits a tree, a forest or a boosted ensemble to a party's rows; it has no state itself."""
 
-    def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[Any] | None = None) -> TreeModel:
+    def fit(self, data: Dataset, rng: np.random.Generator, *, weights: Array | None = None) -> TreeModel:
         """The model of these rows, of which row i counts `weights[i]` times."""
         ...
 
-    def predict(self, model: TreeModel | Mapping[str, Any], data: Dataset) -> NDArray[np.float64]:
+    def predict(self, model: TreeModel | Received, data: Dataset) -> NDArray[np.float64]:
         """Scores of each row by a model or by its payload, which is checked first."""
         ...
 
-    def evaluate(self, model: TreeModel | Mapping[str, Any], data: Dataset) -> Tally:
+    def evaluate(self, model: TreeModel | Received, data: Dataset) -> Tally:
         """Additive counts from which metrics follow."""
         ...
 
@@ -50,23 +50,23 @@ class TreeLearner(Protocol):
 class Scoring:
     """How every tree learner predicts and evaluates: the model knows how, whichever learner made it."""
 
-    def predict(self, model: TreeModel | Mapping[str, Any], data: Dataset) -> NDArray[np.float64]:
+    def predict(self, model: TreeModel | Received, data: Dataset) -> NDArray[np.float64]:
         """Class shares (rows, classes) or numbers (rows,) by a model or by its payload, which is checked first."""
         return opened(model, data).predict(rows_of(data))
 
-    def evaluate(self, model: TreeModel | Mapping[str, Any], data: Dataset) -> Tally:
+    def evaluate(self, model: TreeModel | Received, data: Dataset) -> Tally:
         """Additive counts of the rows."""
         return metrics.tally(data.schema.target, self.predict(model, data), data.target)
 
 
-def opened(model: TreeModel | Mapping[str, Any], data: Dataset) -> TreeModel:
+def opened(model: TreeModel | Received, data: Dataset) -> TreeModel:
     """The model itself, or the one that a payload holds if it is sound and fits the data."""
     if not isinstance(model, Mapping):
         return model
     return model_from_payload(model, features=len(data.schema.features), classes=data.schema.target.size)
 
 
-def model_from_payload(payload: Mapping[str, Any], *, features: int, classes: int,
+def model_from_payload(payload: Received, *, features: int, classes: int,
                        whose: str = "a party") -> TreeModel:
     """The tree, forest or boosted ensemble that a payload holds; anything that is not sound is refused.
 
@@ -84,19 +84,19 @@ def model_from_payload(payload: Mapping[str, Any], *, features: int, classes: in
     return model.from_payload(payload, features=features, classes=classes, whose=whose)
 
 
-def rows_of(data: Dataset) -> NDArray[Any]:
+def rows_of(data: Dataset) -> Array:
     """The features as a dense (rows, columns) table."""
     features = data.features
-    dense: NDArray[Any] = features.toarray() if sparse.issparse(features) else features
+    dense: Array = features.toarray() if sparse.issparse(features) else features
     return dense.reshape(len(data), len(data.schema.features))
 
 
-def numeric_rows(data: Dataset, learner: str) -> NDArray[Any]:
+def numeric_rows(data: Dataset, learner: str) -> Array:
     """The rows to fit on, if all columns are numbers."""
     for feature in data.schema.features:
         if feature.categorical:
             raise DataError(f"column '{feature.name}' of '{data.name}' is categorical, and '{learner}' splits numbers",
-                            remedy="set data.prepare = [\"onehot\"] or [\"ordinal\"], or choose the learner 'id3'")
+                            remedy="set data.prepare = [\"one-hot\"] or [\"ordinal\"], or choose the learner 'id3'")
     return _checked(data)
 
 
@@ -117,7 +117,7 @@ def class_codes(data: Dataset, learner: str) -> NDArray[np.int64]:
     return data.target.astype(np.int64)
 
 
-def checked_weights(weights: NDArray[Any] | None, rows: int) -> NDArray[np.float64] | None:
+def checked_weights(weights: Array | None, rows: int) -> NDArray[np.float64] | None:
     """Row weights, if there is one a row and none is negative."""
     if weights is None:
         return None
@@ -128,7 +128,7 @@ def checked_weights(weights: NDArray[Any] | None, rows: int) -> NDArray[np.float
     return weights
 
 
-def _checked(data: Dataset) -> NDArray[Any]:
+def _checked(data: Dataset) -> Array:
     if not len(data):
         raise DataError(f"'{data.name}' has no rows to fit a tree on", remedy="raise the partition's minimum of rows")
     rows = rows_of(data)

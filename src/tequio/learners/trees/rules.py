@@ -1,27 +1,47 @@
-"""Rules as arrays: what a tree's leaves say, one row a rule.
+"""Rules as arrays, one row per rule: what a tree's leaves say, and many lists of rules fused into one.
 
 A rule bounds each column from below and above: low < x <= high. A category c is the interval (c - 1, c], so that rules
 of binary and of multiway trees are intersected, compared and matched by the same few array operations.
+
+To fuse lists, every two rules that do not contradict each other become a rule that both vote for. The product of the
+lists grows with every tree, so it is bounded by design. Lists are merged two by two in a balanced order, so that every
+tree goes through equally few merges. Of a pair of rules only its numbers and its estimated support are kept until it is
+known which pairs stay. Beyond the budget rules that no party's rows support go first, then those of least support, and
+what is lost is counted.
+
+The support of a merged rule is estimated from what each list says of its own rules alone: of all ways to deal rows to
+pairs that agree with both lists, the one of largest entropy, found by iterative proportional fitting (Deming and
+Stephan, 1940). Contradictions are the zeros of that table. Trees of similar data share many of their upper splits, so
+the zeros tell much.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tequio.errors import DataError
 from tequio.learners.trees.tree import LEAF, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tequio.data.dataset import Array
+    from tequio.learners.learner import Payload, Received
     from tequio.learners.trees.tree import Tree
 
+IntervalMerge = Literal["intersection", "least_restrictive"]
+Weighting = Literal["sum", "halving", "samples"]
+
 _PAIRS_AT_A_TIME = 1 << 22
+_FITTING_STEPS = 30
+_NOTHING = 1e-100
+_INNER = 4096  # before the last merge lists are cut so that their product is this many budgets: time stays linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +85,12 @@ class Rules:
         """(rules, columns) of a multiway tree's rules: the category that a column must have, -1 where it may be any."""
         return np.where(self.bound, self.high, LEAF).astype(np.int64)
 
-    def take(self, which: NDArray[Any]) -> Rules:
+    def take(self, which: Array) -> Rules:
         """Some of the rules, in that order."""
         parts = {part.name: getattr(self, part.name)[which] for part in fields(self) if part.name != "kind"}
         return replace(self, **parts)
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """The rules as a payload: their conditions one by one, since most rules leave most columns alone."""
         rule, column = np.nonzero(self.bound)
         return {"kind": self.kind, "columns": int(self.low.shape[1]), "rule": rule.astype(np.int32),
@@ -78,7 +98,7 @@ class Rules:
                 "votes": self.votes, "rows": self.rows, "support": self.support}
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Any]) -> Rules:
+    def from_payload(cls, payload: Received) -> Rules:
         """The rules back from the payload that a coordinator made."""
         shape, where = (len(payload["support"]), payload["columns"]), (payload["rule"], payload["column"])
         low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
@@ -100,7 +120,7 @@ def extract(tree: Tree, columns: int, *, support: NDArray[np.float64] | None = N
 
 
 def _narrow(tree: Tree, low: NDArray[np.float64], high: NDArray[np.float64], parent: NDArray[np.intp],
-            branch: NDArray[np.intp], child: NDArray[Any]) -> None:
+            branch: NDArray[np.intp], child: Array) -> None:
     """Give children the bounds of their parents and the condition of the edge between."""
     low[child], high[child] = low[parent], high[parent]
     column, cut = tree.feature[parent], tree.threshold[parent]
@@ -112,7 +132,7 @@ def _narrow(tree: Tree, low: NDArray[np.float64], high: NDArray[np.float64], par
     low[child[~left], column[~left]] = np.maximum(low[child[~left], column[~left]], cut[~left])
 
 
-def matches(rules: Rules, features: NDArray[Any]) -> NDArray[np.bool_]:
+def matches(rules: Rules, features: Array) -> NDArray[np.bool_]:
     """(rows, rules): which rows satisfy which rules."""
     matched = np.ones((len(features), len(rules)), dtype=bool)
     for column in np.flatnonzero(rules.bound.any(axis=0)):
@@ -151,3 +171,131 @@ def _meeting_bits(first: Rules, second: Rules) -> NDArray[np.uint8]:
 def are_disjoint(rules: Rules) -> bool:
     """Whether no row can satisfy two of the rules."""
     return all((i == j).all() for i, j in compatible_pairs(rules, rules))
+
+
+@dataclass(frozen=True)
+class Fusing:
+    """How rule lists are merged.
+
+    interval_merge:  bounds of a merged rule: intersection (both hold) or least_restrictive (of two bounds on the same
+                     side the looser one, as the source words it; merged rules then overlap)
+    weighting:       votes of a merged rule: sum (every tree alike), halving (their mean) or samples (by rows)
+    budget:          most rules kept
+    """
+
+    interval_merge: IntervalMerge = "intersection"
+    weighting: Weighting = "sum"
+    budget: int = 3000
+
+
+@dataclass
+class Losses:
+    """What the budget cost.
+
+    unsupported:  rules dropped that no party's rows support
+    supported:    other rules dropped
+    pairs:        the largest number of compatible pairs in a merge
+    coverage:     share of the support that stayed through all merges: on so many rows rules of all trees decide
+    """
+
+    unsupported: int = 0
+    supported: int = 0
+    pairs: int = 0
+    coverage: float = 1.0
+
+
+def fuse(lists: Sequence[Rules], how: Fusing | None = None) -> tuple[Rules, Losses]:
+    """All lists merged into one, neighbours first."""
+    if not lists:
+        raise DataError("there are no rules to merge", remedy="keep at least one tree")
+    how, losses = how or Fusing(), Losses()
+    level = [replace(rules, votes=rules.rows) for rules in lists] if how.weighting == "samples" else list(lists)
+    while len(level) > 1:
+        most = how.budget if len(level) == 2 else min(how.budget, int((_INNER * how.budget) ** 0.5))
+        merged = [_merge(first, second, how, most, losses)
+                  for first, second in zip(level[::2], level[1::2], strict=False)]
+        level = merged + level[2 * len(merged):]
+    return level[0].take(_within(level[0].support, how.budget, losses)), losses
+
+
+def joint_support(i: NDArray[np.intp], j: NDArray[np.intp], first: NDArray[np.float64],
+                  second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The support of each pair (i, j), given the support of every rule of both lists; never more than either's."""
+    fitted = np.ones(len(i))
+    for _ in range(_FITTING_STEPS):
+        fitted *= _ratio(first, _sums(i, fitted, first))[i]
+        fitted *= _ratio(second, _sums(j, fitted, second))[j]
+    # Where both lists cannot be met (their trees saw different rows), the smaller one counts.
+    fitted *= np.minimum(_ratio(first, _sums(i, fitted, first)), 1.0)[i]
+    return fitted
+
+
+def _sums(of_rule: NDArray[np.intp], fitted: NDArray[np.float64], rules: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(of_rule, fitted, len(rules)).astype(np.float64)
+
+
+def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """part / whole; 0 where the whole is nothing, or has become so small that only rounding is left of it."""
+    enough = whole > _NOTHING * max(float(whole.max(initial=0.0)), _NOTHING)
+    ratio: NDArray[np.float64] = np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=enough)
+    return ratio
+
+
+def _merge(first: Rules, second: Rules, how: Fusing, most: int, losses: Losses) -> Rules:
+    i, j = (np.concatenate(numbers) for numbers in zip(*compatible_pairs(first, second), strict=True))
+    # A rule that contradicts the whole other list is kept as it is, so that its region is not lost.
+    alone = [np.setdiff1d(np.arange(len(rules)), met) for rules, met in ((first, i), (second, j))]
+    support = joint_support(i, j, first.support, second.support)
+    losses.pairs = max(losses.pairs, len(i))
+    everything = np.concatenate([support, first.support[alone[0]], second.support[alone[1]]])
+    kept = _within(everything, most, losses)
+    pairs, left, right = np.split(kept, np.searchsorted(kept, [len(i), len(i) + len(alone[0])]))
+    left, right = alone[0][left - len(i)], alone[1][right - len(i) - len(alone[0])]
+    merged = _merged(first.take(i[pairs]), second.take(j[pairs]), how, support[pairs])
+    return without_duplicates(stacked([merged, first.take(left), second.take(right)]))
+
+
+def _within(support: NDArray[np.float64], most: int, losses: Losses) -> NDArray[np.intp]:
+    """Which rules stay, in their order: those of most support, of equal ones the first."""
+    order = np.argsort(-support, kind="stable")
+    dropped = support[order[most:]]
+    losses.unsupported += int((dropped <= 0).sum())
+    losses.supported += int((dropped > 0).sum())
+    losses.coverage *= 1 - float(dropped.sum() / support.sum()) if dropped.any() else 1.0
+    return np.sort(order[:most])
+
+
+def _merged(first: Rules, second: Rules, how: Fusing, support: NDArray[np.float64]) -> Rules:
+    """Rule k of the first list merged with rule k of the second."""
+    low, high = np.maximum(first.low, second.low), np.minimum(first.high, second.high)
+    if how.interval_merge == "least_restrictive":
+        low = np.where(np.isinf(first.low) | np.isinf(second.low), low, np.minimum(first.low, second.low))
+        high = np.where(np.isinf(first.high) | np.isinf(second.high), high, np.maximum(first.high, second.high))
+    votes = first.votes + second.votes
+    return Rules(first.kind, low, high, votes / 2 if how.weighting == "halving" else votes, first.rows + second.rows,
+                 support)
+
+
+def without_duplicates(rules: Rules) -> Rules:
+    """Rules of the same conditions as one, at the place of the first: votes, rows and support add up."""
+    bounds = np.concatenate([rules.low, rules.high], axis=1)
+    _, first, of_rule = np.unique(bounds, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(rules):
+        return rules
+    order = np.argsort(first)
+    place = np.argsort(order)[of_rule.reshape(-1)]
+    sums = {name: _summed(getattr(rules, name), place, len(first)) for name in ("votes", "rows", "support")}
+    return replace(rules.take(first[order]), votes=sums["votes"], rows=sums["rows"], support=sums["support"])
+
+
+def _summed(values: NDArray[np.float64], place: Array, places: int) -> NDArray[np.float64]:
+    total = np.zeros((places, *values.shape[1:]))
+    np.add.at(total, place, values)
+    return total
+
+
+def stacked(lists: Sequence[Rules]) -> Rules:
+    """The rules of all lists, one list after the other."""
+    parts = {name: np.concatenate([getattr(rules, name) for rules in lists])
+             for name in ("low", "high", "votes", "rows", "support")}
+    return Rules(lists[0].kind, **parts)

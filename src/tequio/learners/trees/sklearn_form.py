@@ -1,8 +1,17 @@
-"""Binary trees to and from scikit-learn's DecisionTreeClassifier."""
+"""Binary trees to and from scikit-learn's DecisionTreeClassifier, and the trees of its RandomForestClassifier.
+
+The trees of a forest are scikit-learn's bit for bit, without the wrappers around each of them: on the few rows of one
+party most of the time goes into checking every tree's parameters and target again. The growing itself is
+scikit-learn's; what is used of it is the same from version 1.4 to 1.9, and a test compares. Only weights differ: here a
+row that is drawn counts with its weight, as it did in scikit-learn before rows were drawn by it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from math import ceil, sqrt
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +20,13 @@ from tequio.learners.trees.tree import LEAF, Tree, fault_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from sklearn.tree import DecisionTreeClassifier
+    from sklearn.tree._tree import Tree as FittedTree
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Array, Schema
 
 
-def from_sklearn(estimator: Any, schema: Schema) -> Tree:
+def from_sklearn(estimator: DecisionTreeClassifier | SimpleNamespace, schema: Schema) -> Tree:
     """The tree of a fitted DecisionTreeClassifier, its class counts spread over all classes of the schema.
 
     The estimator's classes are class codes or class names of the schema. scikit-learn rounds rows to single precision
@@ -38,7 +49,7 @@ def from_sklearn(estimator: Any, schema: Schema) -> Tree:
     return tree
 
 
-def to_sklearn(tree: Tree, schema: Schema) -> Any:
+def to_sklearn(tree: Tree, schema: Schema) -> DecisionTreeClassifier:
     """A DecisionTreeClassifier that predicts as the tree does; its classes are the schema's class codes."""
     from sklearn.tree import DecisionTreeClassifier
     from sklearn.tree._tree import Tree as FittedTree
@@ -57,7 +68,7 @@ def to_sklearn(tree: Tree, schema: Schema) -> Any:
     return estimator
 
 
-def _nodes(tree: Tree, layout: np.dtype[Any]) -> NDArray[Any]:
+def _nodes(tree: Tree, layout: np.dtype[np.void]) -> Array:
     nodes = np.zeros(len(tree), dtype=layout)
     nodes["left_child"], nodes["right_child"] = tree.children.T
     # scikit-learn marks leaves by -2.
@@ -69,7 +80,7 @@ def _nodes(tree: Tree, layout: np.dtype[Any]) -> NDArray[Any]:
     return nodes
 
 
-def _codes(classes: NDArray[Any], schema: Schema) -> list[int]:
+def _codes(classes: Array, schema: Schema) -> list[int]:
     names = schema.target.names
     codes = [names.index(label) if isinstance(label, str) and label in names else label for label in classes.tolist()]
     wrong = [code for code in codes if not isinstance(code, int) or not 0 <= code < len(names)]
@@ -100,3 +111,44 @@ def _double_thresholds(thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     exact = np.where(middle.astype(np.float32) == below, middle, np.nextafter(middle, -np.inf))
     short = np.array([float(f"{threshold:.6g}") for threshold in thresholds]) == thresholds
     return np.where(short, thresholds, exact)
+
+
+@dataclass(frozen=True)
+class Bagging:
+    """How a forest's trees grow; see the learner `random-forest`."""
+
+    trees: int
+    depth: int
+    min_split: float
+    min_leaf: int
+    criterion: str
+    columns: float
+
+    def grow(self, rows: NDArray[np.float32], labels: NDArray[np.int64], seed: int,
+             weights: NDArray[np.float64] | None = None) -> list[SimpleNamespace]:
+        """Fitted trees, as far as `from_sklearn` looks at them: `tree_` and `classes_`."""
+        classes, codes = np.unique(labels, return_inverse=True)
+        target = np.ascontiguousarray(codes[:, None], dtype=np.float64)
+        draw = np.random.RandomState(seed)
+        seeds = [draw.randint(np.iinfo(np.int32).max) for _ in range(self.trees)]
+        return [SimpleNamespace(tree_=self._grow_one(rows, target, len(classes), own, weights), classes_=classes)
+                for own in seeds]
+
+    def _grow_one(self, rows: NDArray[np.float32], target: NDArray[np.float64], classes: int, seed: int,
+                  weights: NDArray[np.float64] | None) -> FittedTree:
+        from sklearn.tree import _criterion, _splitter, _tree
+
+        count, columns = rows.shape
+        drawn = np.random.RandomState(seed).randint(0, count, count, dtype=np.int32)
+        times = np.bincount(drawn, minlength=count).astype(np.float64)
+        sizes = np.array([classes], dtype=np.intp)
+        impurity = (_criterion.Gini if self.criterion == "gini" else _criterion.Entropy)(1, sizes)
+        looked_at = max(1, int(self.columns * columns)) if self.columns else max(1, int(sqrt(columns)))
+        splitter = _splitter.BestSplitter(impurity, looked_at, self.min_leaf, 0.0,
+                                          np.random.RandomState(seed), None)
+        smallest = self.min_split if isinstance(self.min_split, int) else max(2, ceil(self.min_split * count))
+        builder = _tree.DepthFirstTreeBuilder(splitter, max(smallest, 2 * self.min_leaf), self.min_leaf, 0.0,
+                                              self.depth, 0.0)
+        tree = _tree.Tree(columns, sizes, 1)
+        builder.build(tree, rows, target, times if weights is None else times * weights, None)
+        return tree

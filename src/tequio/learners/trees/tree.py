@@ -1,4 +1,7 @@
-"""A decision tree as arrays. Binary trees split numbers at thresholds; multiway trees have a child a category."""
+"""A decision tree as arrays. Binary trees split numbers at thresholds; multiway trees have a child per category.
+
+Rows go down a tree many at a time: a few table look-ups per level, no branch per row.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tequio.errors import PayloadError
-from tequio.learners.trees.walk import LEAF, Walk, node_depths
+from tequio.errors import DataError, PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-__all__ = ["LEAF", "Kind", "Tree", "fault_of", "real_numbers", "whole_numbers"]
+    from tequio.data.dataset import Array
+    from tequio.learners.learner import Payload, Received
 
 Kind = Literal["binary", "multiway"]
+
+LEAF = -1
+"""Stands for "no feature" at a leaf and for "no child"."""
+
+_ROWS_AT_A_TIME = 8192  # keeps the working arrays in the cache
+_LEVELS_AT_A_TIME = 4  # how often rows that have arrived are set aside
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +88,19 @@ class Tree:
         np.divide(counts, totals, out=shares, where=totals > 0)
         return shares
 
-    def find(self, features: NDArray[Any]) -> NDArray[np.intp]:
+    def find(self, features: Array) -> NDArray[np.intp]:
         """The node where each row ends: a leaf, or an inner node of a multiway tree without a child for the category.
 
         A missing value goes right in a binary tree and stays where it is in a multiway tree.
         """
         return self.walk.find(features)
 
-    def stuck(self, features: NDArray[Any]) -> NDArray[np.bool_]:
+    def stuck(self, features: Array) -> NDArray[np.bool_]:
         """Which rows end at an inner node, because it has no child for their category."""
         ends_inside: NDArray[np.bool_] = self.feature[self.find(features)] != LEAF
         return ends_inside
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """(rows, classes) class shares of the node where each row ends."""
         shares: NDArray[np.float64] = self.probabilities.take(self.find(features), axis=0)
         return shares
@@ -103,13 +110,13 @@ class Tree:
         """The tables by which rows go down the tree."""
         return Walk.of(self.feature, self.children, self.threshold if self.kind == "binary" else None)
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self) -> Payload:
         """The tree as a payload: it may travel. NaN may not, so where there is no threshold it is 0."""
         return {"kind": self.kind, "feature": self.feature, "threshold": self._thresholds(elsewhere=0.0),
                 "children": self.children, "counts": self.counts}
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Any], *, features: int, classes: int, whose: str = "a party") -> Tree:
+    def from_payload(cls, payload: Received, *, features: int, classes: int, whose: str = "a party") -> Tree:
         """The tree back from a payload that somebody sent; anything but a sound tree for this data is refused."""
         try:
             tree = cls(payload["kind"], whole_numbers(payload["feature"]), real_numbers(payload["threshold"]),
@@ -157,7 +164,7 @@ def fault_of(tree: Tree, features: int, classes: int) -> str:
     return fault_of_splits(tree.kind, tree.feature, tree.threshold, tree.children, features)
 
 
-def fault_of_splits(kind: Kind, feature: NDArray[Any], threshold: NDArray[Any], children: NDArray[Any],
+def fault_of_splits(kind: Kind, feature: Array, threshold: Array, children: Array,
                     features: int) -> str:
     """What is wrong with the shape of a tree whose arrays fit each other, or nothing."""
     inner = feature != LEAF
@@ -170,7 +177,7 @@ def fault_of_splits(kind: Kind, feature: NDArray[Any], threshold: NDArray[Any], 
     return _fault_of_children(kind, inner, children)
 
 
-def _fault_of_children(kind: Kind, inner: NDArray[np.bool_], children: NDArray[Any]) -> str:
+def _fault_of_children(kind: Kind, inner: NDArray[np.bool_], children: Array) -> str:
     given, held = children[children != LEAF], (children != LEAF).sum(axis=1)
     if held[~inner].any():
         return "a leaf has children"
@@ -182,3 +189,95 @@ def _fault_of_children(kind: Kind, inner: NDArray[np.bool_], children: NDArray[A
     if (given <= np.repeat(np.arange(len(children)), held)).any():
         return "a child comes before its parent (a cycle)"
     return "" if len(np.unique(given)) == len(given) == len(children) - 1 else "a node has two parents or none"
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Look-up tables of a tree. At a leaf, and where there is no child, the way on leads back to the node itself.
+
+    column:     (nodes,) column that a node looks at; 0 at leaves, where it does not matter
+    threshold:  (nodes,) where a binary node splits; None in a multiway tree
+    onward:     (nodes * width,) the next node; multiway trees have one more place a node, for categories never met
+    """
+
+    column: NDArray[np.intp]
+    threshold: NDArray[np.float64] | None = field(repr=False)
+    onward: NDArray[np.intp] = field(repr=False)
+    width: int
+    levels: int
+    leaf: NDArray[np.bool_] = field(repr=False)
+
+    @classmethod
+    def of(cls, feature: Array, children: Array, threshold: NDArray[np.float64] | None) -> Walk:
+        """The tables of a tree of which children come after their parents."""
+        width = children.shape[1] + (threshold is None)
+        onward = np.repeat(np.arange(len(feature), dtype=np.intp)[:, None], width, axis=1)
+        node, place = np.nonzero(children != LEAF)
+        onward[node, place] = children[node, place]
+        return cls(np.maximum(feature, 0).astype(np.intp), threshold, onward.reshape(-1), width,
+                   int(node_depths(children).max()), feature == LEAF)
+
+    def find(self, features: Array) -> NDArray[np.intp]:
+        """The node where each row ends."""
+        found = np.zeros(len(features), dtype=np.intp)
+        for start in range(0, len(features), _ROWS_AT_A_TIME):
+            part = slice(start, start + _ROWS_AT_A_TIME)
+            self._descend(np.ascontiguousarray(features[part]), found[part])
+        return found
+
+    def step(self, here: NDArray[np.intp], flat: Array, row_starts: NDArray[np.intp]) -> NDArray[np.intp]:
+        """One level down from node `here`, for rows that start at these places of the flattened features."""
+        values = flat.take(row_starts + self.column.take(here))
+        if self.threshold is not None:
+            # A missing value compares false, so it goes right; `values > threshold` would send it left.
+            return self.onward.take(2 * here + ~(values <= self.threshold.take(here)))
+        known = (values >= 0) & (values < self.width - 1)
+        return self.onward.take(here * self.width + np.where(known, values, self.width - 1).astype(np.intp))
+
+    def _descend(self, features: Array, found: NDArray[np.intp]) -> None:
+        flat, rows = features.reshape(-1), np.arange(len(features))
+        for top in range(0, self.levels, _LEVELS_AT_A_TIME):
+            here, row_starts = found[rows], rows * features.shape[1]
+            for _ in range(min(_LEVELS_AT_A_TIME, self.levels - top)):
+                here = self.step(here, flat, row_starts)
+            found[rows] = here
+            rows = rows[~self.leaf.take(here)]
+            if not len(rows):
+                return
+
+
+def node_depths(children: Array) -> NDArray[np.int64]:
+    """Edges from the root to each node, of a tree of which children come after their parents."""
+    depths = np.zeros(len(children), dtype=np.int64)
+    level = np.zeros(1, dtype=np.int64)
+    for depth in range(len(children)):
+        depths[level] = depth
+        below = children[level]
+        level = below[below != LEAF]
+        if not len(level):
+            break
+    return depths
+
+
+def with_noisy_counts(tree: Tree, epsilon: float, rng: np.random.Generator) -> Tree:
+    """The same tree; counts of its leaves are noisy and not negative, those of inner nodes are sums of them.
+
+    Each row is in one leaf and of one class, so one row more or less changes one count by one. Whole numbers drawn from
+    the two-sided geometric distribution (Ghosh, Roughgarden, Sundararajan, 2012) then make the leaves' counts
+    epsilon-differentially private; what is computed from them stays so. The tree's splits still depend on the rows.
+    """
+    counts = np.zeros_like(tree.counts)
+    shape = (len(tree.leaves), tree.classes)
+    counts[tree.leaves] = np.maximum(tree.counts[tree.leaves].round() + two_sided_geometric(epsilon, shape, rng), 0)
+    for node in range(len(tree) - 1, 0, -1):  # children come after their parents
+        counts[tree.parents[node]] += counts[node]
+    if not counts[0].any():
+        raise DataError(f"noise for epsilon {epsilon:g} leaves nothing of the tree's counts",
+                        remedy="raise algorithm.epsilon, or leave out parties with few rows (rules.minimum_rows)")
+    return replace(tree, counts=counts)
+
+
+def two_sided_geometric(epsilon: float, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Whole numbers k with probability proportional to exp(-epsilon |k|)."""
+    p = -np.expm1(-epsilon)
+    return rng.geometric(p, shape) - rng.geometric(p, shape)

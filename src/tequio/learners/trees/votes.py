@@ -1,22 +1,27 @@
-"""How the trees of an ensemble voted on one row: no single path decided, so the votes are what there is to see."""
+"""How the trees of an ensemble voted on one row, and how much each column contributes to the decisions.
+
+No single path decides in an ensemble, so the votes are what there is to see.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tequio.learners.trees.boosted import BoostedTrees, Objective, RegressionTree
 from tequio.learners.trees.forest import Forest, split_by_size
-from tequio.learners.trees.importance import importance
 from tequio.learners.trees.tree import LEAF, Tree
-from tequio.learners.trees.xgboost_documents import from_bytes, read_document
+from tequio.learners.trees.xgboost_learner import from_bytes, read_document
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Array, Schema
+    from tequio.learners.trees.xgboost_learner import Document
+
+Impurity = Literal["gini", "entropy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +34,7 @@ class Panel:
     def __len__(self) -> int:
         return len(self.members)
 
-    def predict(self, features: NDArray[Any]) -> NDArray[np.float64]:
+    def predict(self, features: Array) -> NDArray[np.float64]:
         """(rows, classes) shares of the vote."""
         shares: NDArray[np.float64] = np.sum([weight * member.predict(features) for member, weight in
                                               zip(self.members, self.weights, strict=True)], axis=0)
@@ -59,12 +64,12 @@ class Votes:
         told = ", ".join(f"{count} for {name}" for name, count in self.votes.items())
         return f"{told} of {self.trees} trees -> {self.prediction}"
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """The votes as JSON knows them."""
         return {"prediction": self.prediction, "shares": self.shares, "votes": self.votes, "trees": self.trees}
 
 
-def votes_on(model: Ensemble, row: NDArray[Any], schema: Schema) -> Votes:
+def votes_on(model: Ensemble, row: Array, schema: Schema) -> Votes:
     """How the trees of an ensemble voted on one row."""
     rows, names = np.asarray(row)[None, :], schema.target.names
     if isinstance(model, BoostedTrees):
@@ -88,7 +93,7 @@ def ensemble_importance(model: Tree | Ensemble, columns: int) -> NDArray[np.floa
     return earned / earned.sum() if earned.sum() > 0 else np.zeros(columns)
 
 
-def boosted_from_xgboost(data: Any, objective: Objective) -> BoostedTrees:
+def boosted_from_xgboost(data: ArrayLike, objective: Objective) -> BoostedTrees:
     """The trees of an XGBoost document in our own form."""
     content = np.asarray(data, dtype=np.uint8)
     document, trees = read_document(content, from_bytes(content))
@@ -106,7 +111,7 @@ def boosted_from_xgboost(data: Any, objective: Objective) -> BoostedTrees:
     return BoostedTrees(objective, _base(document, objective), tuple(RegressionTree(*part) for part in parts))
 
 
-def _base(document: dict[str, Any], objective: Objective) -> NDArray[np.float64]:
+def _base(document: Document, objective: Objective) -> NDArray[np.float64]:
     """Classes start from equal chances; numbers from the mean that the document tells."""
     parameters = document["learner"]["learner_model_param"]
     if objective == "squared":
@@ -114,9 +119,56 @@ def _base(document: dict[str, Any], objective: Objective) -> NDArray[np.float64]
     return np.zeros(max(int(parameters["num_class"]), 1))
 
 
-def _pushes(model: BoostedTrees, rows: NDArray[Any], names: tuple[str, ...]) -> dict[str, int]:
+def _pushes(model: BoostedTrees, rows: Array, names: tuple[str, ...]) -> dict[str, int]:
     steps = np.array([tree.predict(rows)[0] for tree in model.trees])
     if model.objective == "softmax":
         return {name: int((steps[index::len(names)] > 0).sum()) for index, name in enumerate(names)}
     down, up = names if model.objective == "logistic" else ("lower", "higher")
     return {down: int((steps < 0).sum()), up: int((steps > 0).sum())}
+
+
+def importance(model: Tree | Forest | BoostedTrees, columns: int,
+               impurity: Impurity | None = None) -> NDArray[np.float64]:
+    """(columns,) shares of what all splits earned; all 0 for a model that never splits.
+
+    A tree's split earns the impurity that it takes away, weighted by rows: entropy in a multiway tree and Gini in a
+    binary one unless told otherwise. A forest's importance is the mean over its trees, that of boosted trees goes by
+    the loss that splits lowered.
+    """
+    if isinstance(model, Tree):
+        return _shares(_earned(model, columns, impurity))
+    if isinstance(model, Forest):
+        # A tree that never splits says nothing about the columns.
+        trees = [_shares(_earned(tree, columns, impurity)) for tree in model.trees if len(tree) > 1]
+        return _shares(np.sum(trees, axis=0)) if trees else np.zeros(columns)
+    features = np.concatenate([np.zeros(0, dtype=np.int32), *(tree.feature for tree in model.trees)])
+    gains = np.concatenate([np.zeros(0), *(tree.gain for tree in model.trees)])
+    inner = features != LEAF
+    return _shares(_sums_by_column(features[inner], gains[inner], columns))
+
+
+def _earned(tree: Tree, columns: int, impurity: Impurity | None) -> NDArray[np.float64]:
+    measure = impurity or ("gini" if tree.kind == "binary" else "entropy")
+    weighted = tree.support * _impurities(tree.probabilities, measure)
+    # A node that split gives up its impurity and its children take on theirs.
+    node, branch = np.nonzero(tree.children != LEAF)
+    below = np.bincount(node, weighted[tree.children[node, branch]], minlength=len(tree))
+    inner = np.flatnonzero(tree.feature != LEAF)
+    return _sums_by_column(tree.feature[inner], weighted[inner] - below[inner], columns)
+
+
+def _sums_by_column(column: NDArray[np.int32], earned: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
+    return np.bincount(column, earned, minlength=columns).astype(np.float64)
+
+
+def _impurities(shares: NDArray[np.float64], measure: Impurity) -> NDArray[np.float64]:
+    if measure == "gini":
+        gini: NDArray[np.float64] = 1.0 - (shares ** 2).sum(axis=1)
+        return gini
+    entropy: NDArray[np.float64] = -(shares * np.log2(np.where(shares > 0, shares, 1.0))).sum(axis=1)
+    return entropy
+
+
+def _shares(earned: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = earned.sum()
+    return earned / total if total > 0 else np.zeros(len(earned))
