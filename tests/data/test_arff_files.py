@@ -73,7 +73,7 @@ def test_what_cannot_be_read_says_why(tmp_path):
         load(written(tmp_path, "@relation toy\n@attribute x numeric\n"), labels=1)
 
 
-@pytest.mark.parametrize(("name", "features", "labels"), [("mediamill", 120, 101), ("human_pseaac", 440, 14)])
+@pytest.mark.parametrize(("name", "features", "labels"), [("mediamill", 120, 101), ("human-pseaac", 440, 14)])
 def test_sets_to_get_by_hand_are_checked_by_their_size(name, features, labels, tmp_path):
     names = [*(f"x{column} numeric" for column in range(features)), *(f"l{label} {{0,1}}" for label in range(labels))]
     text = "@relation r\n" + "".join(f"@attribute {each}\n" for each in names) + "@data\n"

@@ -13,12 +13,12 @@ from tequio.components import build
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.catalogue.manifest import FILES
 from tequio.data.catalogue.text import hashed_counts, hashed_tokens
-from tequio.data.schema import Feature, Target
+from tequio.data.dataset import Feature, Target
 from tequio.errors import ConfigError, DataError, MissingExtra
 
 data = pytest.mark.data
 
-OWN = ("csv", "parquet", "arff", "mediamill", "human_pseaac", "parties", "xuetangx")
+OWN = ("csv", "parquet", "arff", "mediamill", "human-pseaac", "parties", "xuetangx")
 DATASETS = [entry for entry in registry.entries("dataset") if entry.component.__module__.startswith("tequio.")]
 
 
@@ -51,7 +51,7 @@ def test_every_file_of_the_manifest_belongs_to_a_dataset_and_the_other_way_round
 def test_every_dataset_states_its_facts_and_describes_its_parameters(entry: registry.Entry) -> None:
     facts = entry.component.facts
     assert all((facts.target, facts.licence, facts.source))
-    assert facts.citation or entry.name in (*OWN, "synthetic", "made_up_students")
+    assert facts.citation or entry.name in (*OWN, "synthetic", "made-up-students")
     for field in fields(entry.component):
         assert f"{field.name}: " in (entry.component.__doc__ or "")
 
@@ -155,7 +155,7 @@ def test_a_set_that_is_not_at_hand_says_what_is_missing(monkeypatch: pytest.Monk
 
 
 @data
-@pytest.mark.parametrize(("name", "package"), [("usps", "h5py"), ("syn_digits", "PIL")])
+@pytest.mark.parametrize(("name", "package"), [("usps", "h5py"), ("syn-digits", "PIL")])
 def test_images_without_their_reader_say_what_to_install(name: str, package: str, monkeypatch: pytest.MonkeyPatch,
                                                         tmp_path: Path) -> None:
     monkeypatch.setenv("TEQUIO_CACHE", str(tmp_path))
@@ -174,8 +174,8 @@ def test_the_files_of_the_data_folder_are_the_ones_of_the_manifest() -> None:
 @data
 @pytest.mark.parametrize(("name", "counts"), [
     ("adult", [37_155, 11_687]), ("nursery", [4320, 4266, 2, 4044, 328]), ("car", [384, 69, 1210, 65]),
-    ("credit2", [23_364, 6636]), ("ilpd", [416, 167]), ("student_dropout", [1421, 794, 2209]),
-    ("oulad", [3024, 7052, 12_361, 10_156]), ("german_credit", [700, 300]), ("syn_digits", [1200] * 10),
+    ("credit2", [23_364, 6636]), ("ilpd", [416, 167]), ("student-dropout", [1421, 794, 2209]),
+    ("oulad", [3024, 7052, 12_361, 10_156]), ("german-credit", [700, 300]), ("syn-digits", [1200] * 10),
     ("usps", [1553, 1269, 929, 824, 852, 716, 834, 792, 708, 821]),
 ])
 def test_published_class_counts(name: str, counts: list[int]) -> None:
@@ -184,9 +184,9 @@ def test_published_class_counts(name: str, counts: list[int]) -> None:
 
 @data
 @pytest.mark.parametrize(("name", "cardinality", "density"), [
-    ("scene", 1.074, 0.1790), ("yeast", 4.237, 0.3026), ("20ng", 1.029, 0.0514), ("tmc2007_500", 2.220, 0.1009),
-    ("slashdot", 1.181, 0.0537), ("yahoo_education", 1.463, 0.0443), ("yahoo_education_brfs", 1.463, 0.0443),
-    ("reuters_k500", 1.462, 0.0142), ("corel5k", 3.522, 0.0094), ("genbase", 1.252, 0.0464), ("flags", 3.392, 0.4845),
+    ("scene", 1.074, 0.1790), ("yeast", 4.237, 0.3026), ("20ng", 1.029, 0.0514), ("tmc2007-500", 2.220, 0.1009),
+    ("slashdot", 1.181, 0.0537), ("yahoo-education", 1.463, 0.0443), ("yahoo-education-brfs", 1.463, 0.0443),
+    ("reuters-k500", 1.462, 0.0142), ("corel5k", 3.522, 0.0094), ("genbase", 1.252, 0.0464), ("flags", 3.392, 0.4845),
     ("bibtex", 2.402, 0.0151), ("birds", 1.014, 0.0534)])
 def test_published_label_cardinalities_and_densities(name: str, cardinality: float, density: float) -> None:
     whole = load_once(name).whole()
@@ -216,7 +216,7 @@ def test_mnist_is_mnist() -> None:
 
 @data
 def test_groups_of_the_image_sets() -> None:
-    chunks = load("mnist_m")
+    chunks = load("mnist-m")
     assert chunks.test is not None
     assert sorted(set(chunks.train.groups)) == [61, 62, 65, 66, 68, 70, 71, 76, 79, 80, 81, 84, 90, 97]
     assert sorted(set(chunks.test.groups)) == [88, 93]
@@ -251,7 +251,7 @@ def test_learning_analytics_sets() -> None:
     marks, means = oulad.features[:, oulad.schema.column("marks")], oulad.features[:, oulad.schema.column("mean_mark")]
     assert (marks.sum(), (marks * means).sum()) == pytest.approx((len(in_time), in_time.score.sum()))
     assert oulad.features[0].tolist()[-4:] == [-159, 268, 1, 78]
-    portuguese = load("student_performance", subject="por", earlier_marks=False).train
+    portuguese = load("student-performance", subject="por", earlier_marks=False).train
     assert (len(portuguese), len(portuguese.schema.features), set(portuguese.groups)) == (649, 30, {"GP", "MS"})
 
 

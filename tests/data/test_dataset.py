@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import DataError
 
 CLASSES = Target("classes", ("no", "yes"))

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.drift import drift
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.skew import drift
 from tequio.errors import DataError
 
 SCHEMA = Schema((Feature("age"), Feature("ward", ("a", "b"))), Target("classes", ("no", "yes"), "ill"))

@@ -12,7 +12,7 @@ import pytest
 from tequio.components import build
 from tequio.data.catalogue import education, xuetangx
 from tequio.data.catalogue.xuetangx import ACTIONS
-from tequio.data.partitions.bands import Bands
+from tequio.data.partitions.groups import Bands
 from tequio.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_a_later_term_makes_the_test_rows(oulad: None) -> None:
 
 @pytest.mark.data
 def test_the_real_sets_keep_their_counts() -> None:
-    binary = load("student_dropout", binary=True).train
+    binary = load("student-dropout", binary=True).train
     assert np.bincount(binary.target).tolist() == [4424 - 1421, 1421]
     assert len(set(binary.groups)) == 17
     later = load("oulad", binary=True, groups="module", later="2014J")
@@ -186,21 +186,21 @@ def test_the_real_sets_keep_their_counts() -> None:
 # --- made-up students ------------------------------------------------------------------------------------------------
 
 def test_made_up_students_have_the_bands_that_were_asked_for() -> None:
-    rows = load("made_up_students", students=600, low=0.65, medium=0.05).train
+    rows = load("made-up-students", students=600, low=0.65, medium=0.05).train
     assert rows.schema.names == ACTIONS
     partition = Bands(groups_per_party=20).deal(rows, np.random.default_rng(0))
     assert [list(partition.categories or ()).count(band) for band in ("low", "medium", "high")] == [20, 2, 9]
 
 
 def test_made_up_students_follow_the_seed_and_who_stays_does_more() -> None:
-    first, again, other = (load("made_up_students", seed=seed).train for seed in (1, 1, 2))
+    first, again, other = (load("made-up-students", seed=seed).train for seed in (1, 1, 2))
     assert np.array_equal(first.features, again.features)
     assert len(first) != len(other) or not np.array_equal(first.features, other.features)
     assert first.features[first.target == 0].mean() > 2 * first.features[first.target == 1].mean()
 
 
 def test_made_up_courses_have_the_names_that_were_given() -> None:
-    rows = load("made_up_students", courses=["AAA", "BBB"], groups="course").train
+    rows = load("made-up-students", courses=["AAA", "BBB"], groups="course").train
     assert set(rows.groups) == {"AAA", "BBB"}
     with pytest.raises(ConfigError, match="more than all of them"):
-        load("made_up_students", low=0.6, medium=0.6)
+        load("made-up-students", low=0.6, medium=0.6)

@@ -12,11 +12,10 @@ from urllib.request import pathname2url
 import numpy as np
 import pytest
 
-from tequio.data import archives, fetch
-from tequio.data.archives import Archive
-from tequio.data.catalogue import recipes
-from tequio.data.decoded import decoded
-from tequio.data.fetch import DataFile
+from tequio.data import fetch
+from tequio.data import fetch as archives
+from tequio.data.catalogue import manifest as recipes
+from tequio.data.fetch import Archive, DataFile, decoded
 from tequio.errors import DataError
 
 CONTENT = b"a,b\n1,2\n" * 50

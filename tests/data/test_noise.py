@@ -7,10 +7,9 @@ import pytest
 from scipy import sparse
 
 from tequio.data import noise
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
 from tequio.errors import DataError
 
 TARGET = Target("multilabel", ("a", "b"))

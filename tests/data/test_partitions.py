@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio import components
-from tequio.data.dataset import Dataset
-from tequio.data.partitions.class_weights import ClassWeights
-from tequio.data.partitions.custom import Custom
-from tequio.data.partitions.dirichlet import Dirichlet
-from tequio.data.partitions.iid import Iid
-from tequio.data.partitions.pooled import Pooled
-from tequio.data.partitions.quantity import Quantity
-from tequio.data.partitions.sampled import Sampled
-from tequio.data.partitions.shards import Shards
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partitions.label_skew import ClassWeights, Dirichlet, Shards
+from tequio.data.partitions.rows import Custom, Iid, Pooled, Quantity, Sampled
 from tequio.errors import ConfigError, DataError
 
 CLASSES = ("a", "b", "c", "d", "e")
@@ -187,7 +180,7 @@ def test_custom_names_a_function_that_cannot_be_had(place):
 @pytest.mark.parametrize(("name", "parameters", "message"), [
     ("dirichlet", {"alpha": 0}, "alpha"),
     ("iid", {"parties": 0}, "parties"),
-    ("class_weights", {"classes_per_part": 2}, "did you mean 'classes_per_party'"),
+    ("class-weights", {"classes_per_part": 2}, "did you mean 'classes_per_party'"),
     ("natural", {"small": "ignore"}, "small"),
     ("columns", {"overlap": 1.5}, "overlap"),
 ])

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.data.dataset import Dataset
-from tequio.data.partitions.columns import Columns
-from tequio.data.partitions.rows_and_columns import RowsAndColumns
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partitions.columns import Columns, RowsAndColumns
 from tequio.errors import ConfigError, DataError
 
 NAMES = tuple("abcdefg")

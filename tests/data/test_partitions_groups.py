@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tequio.data.dataset import Dataset
-from tequio.data.partitions.bands import Bands
-from tequio.data.partitions.domain import Domain
-from tequio.data.partitions.natural import Natural
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partitions.groups import Bands, Domain, Natural
 from tequio.errors import DataError
 
 TARGET = Target("classes", ("stays", "leaves"))

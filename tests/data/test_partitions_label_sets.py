@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.data.dataset import Dataset
-from tequio.data.partitions.iterative import Iterative, stratify_iteratively
-from tequio.data.partitions.label_sets import LabelSets
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partitions.multilabel import Iterative, LabelSets, stratify_iteratively
 from tequio.errors import ConfigError, DataError
 from tequio.federation.population import Population, Split
 

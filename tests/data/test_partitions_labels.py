@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.partitions.class_weights import ClassWeights
-from tequio.data.partitions.dealing import choose_classes, cut_by_weights, top_up
-from tequio.data.partitions.dirichlet import Dirichlet
-from tequio.data.partitions.shards import Shards
-from tequio.data.partitions.strata import strata
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import choose_classes, cut_by_weights, top_up
+from tequio.data.partitions.label_skew import ClassWeights, Dirichlet, Shards
 from tequio.data.skew import label_counts, measure_skew
+from tequio.data.splits import strata
 from tequio.errors import DataError
 
 TEN = tuple("0123456789")

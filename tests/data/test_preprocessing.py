@@ -9,11 +9,10 @@ from scipy import sparse
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.data.preprocessing import PREPARATIONS, fit_together, preparations, prepare
 from tequio.data.preprocessing.categories import Discretise, OneHot, Ordinal
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
-from tequio.data.schema import Feature, Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.federation.payload import decode, encode
 
@@ -193,6 +192,8 @@ def test_statistics_travel_in_a_payload(name: str) -> None:
 
 @pytest.mark.parametrize(("wanted", "says"), [
     (["standardize"], "did you mean 'standardise'"),
+    (["onehot"], "its name is 'one-hot'"),
+    (["one_hot"], "its name is 'one-hot'"),
     ([{"name": "discretise", "bin": 3}], "did you mean 'bins'"),
     ([{"name": "discretise", "bins": 0}], "bins"),
     ([{"bins": 3}], "no step 'None'"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.data.schema import Feature, Schema, Target, load_schema, save_schema, schema_from_json, schema_to_json
+from tequio.data.dataset import Feature, Schema, Target, load_schema, save_schema, schema_from_json, schema_to_json
 from tequio.errors import DataError
 
 texts = st.text(max_size=8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.views.centroids import draw_centroids, save_centroids
+from tequio.views.clusters import draw_centroids, save_centroids
 
 
 def test_centroid_k_of_one_clustering_stands_above_centroid_k_of_the_other():

@@ -59,7 +59,7 @@ def test_an_example_puts_the_component_into_its_table():
 
 @pytest.mark.parametrize("entry", registry.entries(), ids=lambda entry: f"{entry.kind}-{entry.name}")
 def test_every_example_is_toml_that_a_config_understands(entry):
-    from tequio.experiments.config import complete
+    from tequio.experiments.config.complete import complete
 
     shown = describe(entry)
     if any(one["required"] for one in shown["parameters"]) or entry.example:

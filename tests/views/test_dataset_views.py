@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tequio import registry
-from tequio.views.datasets import facts_of, where_is
+from tequio.views.components import facts_of, where_is
 
 
 def test_every_set_says_in_a_word_or_two_where_it_comes_from():

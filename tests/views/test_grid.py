@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from tequio.experiments.table import Table
-from tequio.views.grid import grid_of, grid_table, save_grid
+from tequio.experiments.running.table import Table
+from tequio.views.heatmap import grid_of, grid_table, save_grid
 
 
 def swept(*rows: tuple[str, str, float], key: str = "aggregator") -> Any:

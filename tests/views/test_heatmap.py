@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.errors import ConfigError
 from tequio.views.heatmap import draw_heatmap, heatmap_of, heatmap_table, save_heatmap
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from tequio.views import progress
+from tequio.experiments.showing import progress
 
 
 @pytest.fixture

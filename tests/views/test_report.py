@@ -10,7 +10,7 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError, MissingExtra, RunError
-from tequio.experiments.comparing import compare
+from tequio.experiments.comparing.comparing import compare
 from tequio.views.report import report_page, save_report
 
 TABLES = {"data": {"name": "wine", "prepare": ["standardise"], "partition": {"name": "iid", "parties": 4}},

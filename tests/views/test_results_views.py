@@ -2,15 +2,14 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError
-from tequio.views.plots import plot_results
-from tequio.views.progress import headline
-from tequio.views.tables import headline_metric, in_bytes, in_time, plus_minus
+from tequio.experiments.showing.progress import headline
+from tequio.experiments.showing.results import headline_metric, in_bytes, in_time, plot_results, plus_minus
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return tequio.run(data="iris", learner="sgd_classifier", rounds=3, baselines=["alone", "centralised"],
+    return tequio.run(data="iris", learner="sgd-classifier", rounds=3, baselines=["alone", "centralised"],
                       engine={"workers": 1}, output={"folder": str(folder)}, **{"data.partition.parties": 3})
 
 
@@ -59,7 +58,7 @@ def test_a_mean_comes_with_its_spread():
 
 
 def test_long_names_are_broken_at_a_hyphen_only():
-    from tequio.views.tables import _broken
+    from tequio.experiments.showing.results import _broken
 
     assert _broken("vertical-logistic") == "vertical-\nlogistic"
     assert _broken("fedavg") == "fedavg"

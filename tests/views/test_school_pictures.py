@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tequio.experiments.studies.clusterings import Agreement
-from tequio.experiments.table import Table
-from tequio.views.agreement import draw_agreement
-from tequio.views.schools import draw_schools, party_means, save_schools
+from tequio.experiments.running.table import Table
+from tequio.studies.comparisons import Agreement
+from tequio.views.clusters import draw_agreement
+from tequio.views.parties import draw_schools, party_means, save_schools
 
 
 def of_seed(**accuracies: float) -> Any:

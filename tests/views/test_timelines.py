@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.experiments.config import complete
-from tequio.experiments.runner import run_config
-from tequio.experiments.studies.curves import curve_metric
-from tequio.views.tables import result_table
+from tequio.experiments.comparing.pairing import curve_metric
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.showing.results import result_table
 from tequio.views.timelines import draw_timelines, save_timelines
 
 CONFIG = {"name": "phones", "rounds": 4, "engine": {"workers": 1}, "devices": "mobile",

@@ -6,12 +6,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.experiments.showing.trees import ShownTree, nodes_of, opened_nodes, tree_page, tree_svg
 from tequio.learners.trees.explain import explain
 from tequio.learners.trees.id3 import ID3
-from tequio.views.tree_svg import tree_svg
-from tequio.views.trees import ShownTree, nodes_of, opened_nodes, tree_page
 
 UGLY = ("</script><script>alert(1)</script>", "$x ${title}", "a & b < c \" ' \x07")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tequio.experiments.config import complete
-from tequio.experiments.runner import run_config
-from tequio.experiments.trust import odd_parties, trust_series
-from tequio.views.trust import draw_trust, save_trust
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.participation import odd_parties, trust_series
+from tequio.experiments.running.runner import run_config
+from tequio.views.timelines import draw_trust, save_trust
 
 CONFIG = {"name": "judged", "rounds": 4, "engine": {"workers": 1},
           "data": {"name": "digits", "partition": {"name": "iid", "parties": 4}}}

@@ -9,15 +9,15 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError
-from tequio.experiments.vertical_explaining import PartyTrees
+from tequio.experiments.explaining.sources import PartyTrees
 
 CONFIG = {"name": "hospital-and-laboratory", "rounds": 2,
-          "data": {"name": "breast_cancer", "test": 0.0, "split": {"validation": 0.0, "test": 0.25},
+          "data": {"name": "breast-cancer", "test": 0.0, "split": {"validation": 0.0, "test": 0.25},
                    "partition": {"name": "columns", "counts": [15, 15]}},
           "engine": {"workers": 1}}
-BOOSTED = {"learner": {"name": "boosted_trees", "depth": 2, "bins": 16},
+BOOSTED = {"learner": {"name": "boosted-trees", "depth": 2, "bins": 16},
            "algorithm": {"name": "secureboost", "encryption": "plain", "alignment": "agreed"}}
-FOREST = {"learner": {"name": "random_forest", "depth": 2, "trees": 4},
+FOREST = {"learner": {"name": "random-forest", "depth": 2, "trees": 4},
           "algorithm": {"name": "vertical-forest", "encryption": "plain", "alignment": "agreed", "together": 2}}
 
 
@@ -30,7 +30,7 @@ def result(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def names(result):
     """The columns of each party, in the words of the data."""
-    from tequio.experiments.scenario import make_scenario
+    from tequio.experiments.running.scenario import make_scenario
 
     population = make_scenario(result.config).population
     return [population.view(party).train.schema.names for party in (0, 1)]

@@ -1,34 +1,167 @@
-"""A table (or a stack of images) with a schema; `take` and `columns` give index views of it, not copies."""
+"""A table (or a stack of images) with a schema; `take` and `select` give index views of it, not copies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tequio.data.schema import Schema, Target
-from tequio.errors import DataError
+from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from os import PathLike
 
     from numpy.typing import ArrayLike
 
+
 Array = NDArray[Any]
 """An array of numbers, codes or strings whose type the data decides."""
+
+Index = NDArray[np.integer[Any]]
+"""Row or column numbers."""
+
+Matrix = Any
+"""Features of many rows: an array, or a SciPy CSR matrix, which have no type in common that knows arithmetic."""
+
+TargetKind = Literal["classes", "multilabel", "number", "none"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A named column: numeric, or categorical when it has a domain. Categories are stored as codes into the domain."""
+
+    name: str
+    domain: tuple[str, ...] | None = None
+
+    @property
+    def categorical(self) -> bool:
+        """Whether the column holds category codes."""
+        return self.domain is not None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be predicted. `names` are the classes (or the labels of a multi-label target)."""
+
+    kind: TargetKind
+    names: tuple[str, ...] = ()
+    name: str = "target"
+
+    @property
+    def size(self) -> int:
+        """How many outputs a model needs."""
+        return max(len(self.names), 1)
+
+    def select(self, labels: Sequence[int]) -> Target:
+        """The same target with some of its labels only."""
+        return Target(self.kind, tuple(self.names[label] for label in labels), self.name)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns, the shape of one row (images are not flat), and the target."""
+
+    features: tuple[Feature, ...]
+    target: Target
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.shape:
+            object.__setattr__(self, "shape", (len(self.features),))
+        if prod(self.shape) != len(self.features):
+            raise DataError(f"a row of shape {self.shape} has {prod(self.shape)} values, but the schema names "
+                            f"{len(self.features)} features")
+
+    @classmethod
+    def of_numbers(cls, names: Iterable[str], target: Target) -> Schema:
+        """A flat schema of numeric columns."""
+        return cls(tuple(Feature(name) for name in names), target)
+
+    @classmethod
+    def of_images(cls, shape: tuple[int, ...], classes: Iterable[str]) -> Schema:
+        """A schema of images of shape (channels, height, width)."""
+        pixels = tuple(Feature(f"pixel_{index}") for index in range(prod(shape)))
+        return cls(pixels, Target("classes", tuple(classes)), shape)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Feature names in column order."""
+        return tuple(feature.name for feature in self.features)
+
+    def column(self, name: str) -> int:
+        """Position of a feature."""
+        if name not in self.names:
+            raise DataError(f"there is no column '{name}'", remedy=nearest(name, self.names))
+        return self.names.index(name)
+
+    def select(self, columns: Sequence[int], *, with_target: bool = True) -> Schema:
+        """The schema of some columns; without the target for a party that does not hold it."""
+        target = self.target if with_target else Target("none")
+        return Schema(tuple(self.features[column] for column in columns), target)
+
+
+def schema_to_json(schema: Schema) -> str:
+    """The schema as plain JSON, so that a party can hold it in a file."""
+    features = [{"name": feature.name} if feature.domain is None else asdict(feature) for feature in schema.features]
+    document = {"features": features, "target": asdict(schema.target), "shape": schema.shape}
+    return json.dumps(document, indent=1, ensure_ascii=False)
+
+
+def schema_from_json(text: str) -> Schema:
+    """The schema back from JSON; anything that is not a whole schema is refused."""
+    try:
+        document = json.loads(text)
+        features = tuple(_feature_from(item) for item in document["features"])
+        return Schema(features, _target_from(document["target"]), tuple(int(size) for size in document["shape"]))
+    except (KeyError, TypeError, ValueError) as cause:
+        raise DataError(f"this is not a schema: {cause!r}", remedy="write one with schema_to_json") from cause
+
+
+def save_schema(schema: Schema, path: str | PathLike[str]) -> None:
+    """Write a schema file."""
+    Path(path).write_text(schema_to_json(schema) + "\n", encoding="utf-8")
+
+
+def load_schema(path: str | PathLike[str]) -> Schema:
+    """Read a schema file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(f"the schema file '{path}' cannot be read: {cause}", remedy="check data.schema") from cause
+    try:
+        return schema_from_json(text)
+    except DataError as cause:
+        raise DataError(f"the schema file '{path}' is not usable: {cause.message}", remedy=cause.remedy) from cause
+
+
+def _feature_from(item: dict[str, Any]) -> Feature:
+    domain = item.get("domain")
+    return Feature(str(item["name"]), None if domain is None else tuple(str(value) for value in domain))
+
+
+def _target_from(item: dict[str, Any]) -> Target:
+    kind = item["kind"]
+    if kind not in get_args(TargetKind):
+        raise DataError(f"there is no target kind '{kind}'", remedy=nearest(str(kind), get_args(TargetKind)))
+    return Target(kind, tuple(str(name) for name in item["names"]), str(item["name"]))
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """The arrays that all views of one dataset share. Read-only by convention; may be memory-mapped or sparse."""
 
-    features: Any
-    target: NDArray[Any] | None = None
-    ids: NDArray[Any] | None = None
-    groups: NDArray[Any] | None = None
+    features: Matrix
+    target: Array | None = None
+    ids: Array | None = None
+    groups: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +176,13 @@ class Dataset:
 
     schema: Schema
     source: Source = field(repr=False)
-    rows: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
-    columns: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
+    rows: Index | None = field(default=None, repr=False)
+    columns: Index | None = field(default=None, repr=False)
     name: str = "data"
-    labels: NDArray[np.integer[Any]] | None = field(default=None, repr=False)
+    labels: Index | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, schema: Schema, features: Any, target: ArrayLike | None = None, *, ids: ArrayLike | None = None,
+    def of(cls, schema: Schema, features: Matrix, target: ArrayLike | None = None, *, ids: ArrayLike | None = None,
            groups: ArrayLike | None = None, name: str = "data") -> Dataset:
         """Check arrays against a schema and wrap them."""
         features = features.tocsr() if sparse.issparse(features) else np.asarray(features)
@@ -61,13 +194,13 @@ class Dataset:
         return self.source.features.shape[0] if self.rows is None else len(self.rows)
 
     @property
-    def features(self) -> Any:
+    def features(self) -> Matrix:
         """The rows' features, gathered: (rows, *shape)."""
         gathered = self.source.features if self.rows is None else self.source.features[self.rows]
         return gathered if self.columns is None else gathered[:, self.columns]
 
     @property
-    def target(self) -> NDArray[Any]:
+    def target(self) -> Array:
         """The rows' target; an error where this view does not hold it."""
         if self.source.target is None or self.schema.target.kind == "none":
             raise DataError(f"'{self.name}' holds no target here", remedy="ask the party that holds the labels")
@@ -75,14 +208,14 @@ class Dataset:
         return target if self.labels is None else target[:, self.labels]
 
     @property
-    def ids(self) -> NDArray[Any]:
+    def ids(self) -> Array:
         """Row ids; row numbers of the source where the data has none."""
         if self.source.ids is None:
             return np.arange(self.source.features.shape[0]) if self.rows is None else np.asarray(self.rows)
         return self._gather(self.source.ids)
 
     @property
-    def groups(self) -> NDArray[Any]:
+    def groups(self) -> Array:
         """Whose row it is, for natural partitions."""
         if self.source.groups is None:
             raise DataError(f"'{self.name}' does not say whose row is whose", remedy="choose another partition, or "
@@ -123,22 +256,22 @@ class Dataset:
         schema = replace(self.schema, target=self.schema.target.select([int(label) for label in chosen]))
         return replace(self, schema=schema, labels=chosen if self.labels is None else self.labels[chosen])
 
-    def read(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
+    def read(self, order: Index, out: Array) -> None:
         """Gather features in an order straight into `out`, without an intermediate copy."""
         self.reader(out.dtype)(order, out)
 
-    def reader(self, dtype: np.dtype[Any]) -> Callable[[NDArray[np.integer[Any]], NDArray[Any]], None]:
+    def reader(self, dtype: np.dtype[np.generic]) -> Callable[[Index, Array], None]:
         """What `read` does for an `out` of that type, as a function to call again and again."""
         features, rows = self.source.features, self.rows
         if self.columns is not None or self.is_sparse or features.dtype != dtype:
             return self._read_converted
 
-        def read(order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
+        def read(order: Index, out: Array) -> None:
             features.take(order if rows is None else rows[order], 0, out, "clip")
 
         return read
 
-    def _read_converted(self, order: NDArray[np.integer[Any]], out: NDArray[Any]) -> None:
+    def _read_converted(self, order: Index, out: Array) -> None:
         features = self.take(order).features
         out[...] = features.toarray() if self.is_sparse else features
 
@@ -146,12 +279,12 @@ class Dataset:
         """The same rows, for a party that does not hold the target."""
         return replace(self, schema=replace(self.schema, target=Target("none")))
 
-    def _gather(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _gather(self, values: Array) -> Array:
         return values if self.rows is None else values[self.rows]
 
 
-def _check(schema: Schema, features: Any, target: NDArray[Any] | None, ids: NDArray[Any] | None,
-           groups: NDArray[Any] | None, name: str) -> None:
+def _check(schema: Schema, features: Matrix, target: Array | None, ids: Array | None,
+           groups: Array | None, name: str) -> None:
     rows = features.shape[0]
     if tuple(features.shape[1:]) != schema.shape:
         raise DataError(f"'{name}' has rows of shape {tuple(features.shape[1:])}, its schema says {schema.shape}")
@@ -163,7 +296,7 @@ def _check(schema: Schema, features: Any, target: NDArray[Any] | None, ids: NDAr
     _check_target(schema, target, name)
 
 
-def _check_missing(schema: Schema, features: Any, name: str) -> None:
+def _check_missing(schema: Schema, features: Matrix, name: str) -> None:
     values = features.data if sparse.issparse(features) else features
     if values.dtype.kind != "f" or bool(np.isfinite(values).all()):
         return
@@ -179,7 +312,7 @@ def _check_missing(schema: Schema, features: Any, name: str) -> None:
                     f"(rows {listed})", remedy="drop them or set data.missing = 'median'")
 
 
-def _check_domains(schema: Schema, features: Any, name: str) -> None:
+def _check_domains(schema: Schema, features: Matrix, name: str) -> None:
     if sparse.issparse(features) or not any(feature.categorical for feature in schema.features):
         return
     for column, feature in enumerate(schema.features):
@@ -192,7 +325,7 @@ def _check_domains(schema: Schema, features: Any, name: str) -> None:
                             remedy="add the category to the schema, or clean the value")
 
 
-def _check_target(schema: Schema, target: NDArray[Any] | None, name: str) -> None:
+def _check_target(schema: Schema, target: Array | None, name: str) -> None:
     kind, classes = schema.target.kind, len(schema.target.names)
     if (target is None) != (kind == "none"):
         raise DataError(f"'{name}': the schema's target kind is '{kind}' but target values are "

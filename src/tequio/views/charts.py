@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
 WIDTH, HEIGHT = 440, 280
 COLOURS = 8
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44

@@ -1,4 +1,4 @@
-"""What is to be known about a component: parameters with type, default and meaning, paper, example."""
+"""What there is to know about a component (parameters, paper, example), and where the files of a dataset are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tequio.components import parameters_of, to_plain
-from tequio.experiments.toml import write_toml
+from tequio.data.catalogue.manifest import FILES
+from tequio.data.fetch import find
+from tequio.errors import DataError
+from tequio.experiments.config.toml import write_toml
 
 if TYPE_CHECKING:
     from dataclasses import Field
 
+    from tequio.data.catalogue.entry import Facts
+    from tequio.experiments.running.store import Plain
     from tequio.registry import Entry
+
 
 _TABLES = {"dataset": "data", "partition": "data.partition", "training": "local", "stage": "stages"}
 # Components that are a parameter of an algorithm, and an algorithm that takes them.
@@ -61,7 +67,7 @@ def about(docstring: str) -> str:
     return body.partition("Parameters:\n")[0].strip()
 
 
-def describe(entry: Entry) -> dict[str, Any]:
+def describe(entry: Entry) -> Plain:
     """Everything `tequio show` says, as plain data."""
     listed = [{"name": one.name, "type": one.type, "required": one.required, "meaning": one.meaning,
                "default": None if one.required else _plain(one.default)} for one in parameters(entry.component)]
@@ -114,3 +120,27 @@ def _default(field: Field[Any]) -> Any:
 def _plain(value: Any) -> Any:
     plain = to_plain(value)
     return plain if plain is None or isinstance(plain, bool | int | float | str | list | dict) else str(plain)
+
+
+NOT_HERE = ("damaged", "to fetch", "to get by hand")
+"""Answers of `where_is` that mean that a dataset cannot be read without getting something first."""
+
+
+def facts_of(entry: Entry) -> Facts | None:
+    """What the catalogue knows; datasets of plugins may come without."""
+    facts: Facts | None = getattr(entry.component, "facts", None)
+    return facts
+
+
+def where_is(facts: Facts | None) -> str:
+    """In a word or two, where a dataset comes from."""
+    if facts is None:
+        return "plugin"
+    if not facts.files:
+        return "embedded" if facts.rows is not None else facts.source.split(":")[0]
+    try:
+        if all(find(FILES[file]) for file in facts.files):
+            return "at hand"
+    except DataError:
+        return "damaged"
+    return "to fetch" if all(FILES[file].archives or FILES[file].url for file in facts.files) else "to get by hand"

@@ -1,26 +1,126 @@
-"""The sections of a report that say how well it went and what it cost; one without anything to show is left out."""
+"""What a report is made of, the runs sorted by method, and the sections on how well it went and what it cost.
+
+A section that has nothing to show is left out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from tequio.experiments.pairing import value_of
-from tequio.experiments.table import shown
+from tequio.errors import TequioError
+from tequio.experiments.comparing.comparing import Comparison, compare_values
+from tequio.experiments.comparing.pairing import label_of, method_keys, shared_metric, value_of, values_of
+from tequio.experiments.comparing.values import contenders
+from tequio.experiments.running.scenario import make_scenario
+from tequio.experiments.running.store import BASELINES
+from tequio.experiments.running.table import shown
+from tequio.experiments.showing.comparison import Sheet, comparison_html, sheet_html
+from tequio.experiments.showing.results import STOPPED, in_bytes, in_time
 from tequio.learners.metrics import METRICS
-from tequio.views.charts import bar_chart, dot_chart, line_chart, rank_chart
-from tequio.views.comparison import Sheet
-from tequio.views.comparison_html import comparison_html, sheet_html
-from tequio.views.participation import group_rows, ranked, told_of
-from tequio.views.report_curves import curve
-from tequio.views.report_material import numbers_of
-from tequio.views.tables import STOPPED, in_bytes, in_time
+from tequio.views.charts import Line, bar_chart, dot_chart, line_chart, rank_chart
+from tequio.views.parties import group_rows, ranked, told_of
 
 if TYPE_CHECKING:
-    from tequio.experiments.results import Result
-    from tequio.views.report_material import Material
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tequio.experiments.comparing.values import Contender
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.scenario import Scenario
+    from tequio.experiments.running.store import Plain
+
+
+MOST_SHOWN = 6
+"""Of how many methods a report shows the details: who holds what, trust, trees."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """The finished runs of a report by method, and what was said of the others.
+
+    `main` is the method that the report is about: the best one that is no baseline.
+    """
+
+    methods: dict[str, list[Contender]]
+    main: str
+    metric: str
+    comparison: Comparison | None
+    not_compared: str
+    problems: list[str]
+
+    @property
+    def runs(self) -> list[Contender]:
+        """All runs, method by method."""
+        return [run for runs in self.methods.values() for run in runs]
+
+    @property
+    def first(self) -> Result:
+        """The run whose data and settings are shown."""
+        return self.methods[self.main][0].result
+
+    @cached_property
+    def shown(self) -> dict[str, Result]:
+        """The first run of each method, whose details are shown."""
+        return {method: runs[0].result for method, runs in list(self.methods.items())[:MOST_SHOWN]}
+
+    @cached_property
+    def scenario(self) -> Scenario | None:
+        """What the first run worked on; nothing where its data is not here."""
+        try:
+            return make_scenario(self.first.config)
+        except TequioError:
+            return None
+
+
+def gather_material(folders: Sequence[Path], metric: str = "") -> Material:
+    """Read the runs. A run's baselines are methods of their own where it is the only method."""
+    runs, problems = contenders(folders)
+    keys = method_keys(runs)
+    if not keys:
+        runs += contenders([beside.folder for run in runs for beside in run.result.baselines.values()])[0]
+        keys = method_keys(runs)
+    chosen = metric or shared_metric([run.result for run in runs])
+    comparison, reason = _compared(runs, chosen)
+    methods: dict[str, list[Contender]] = {}
+    for run in runs:
+        methods.setdefault(label_of(run, keys) or str(run.result.summary["algorithm"]), []).append(run)
+    if comparison is not None:
+        order = [standing.method for standing in comparison.standings]
+        methods = dict(sorted(methods.items(), key=lambda item: order.index(item[0]) if item[0] in order else 99))
+    main = next((method for method, group in methods.items() if not _is_baseline(group[0])), next(iter(methods)))
+    return Material(methods, main, chosen, comparison, reason, problems)
+
+
+def _is_baseline(run: Contender) -> bool:
+    return run.result.folder.parent.name == BASELINES
+
+
+def _compared(runs: list[Contender], metric: str) -> tuple[Comparison | None, str]:
+    try:
+        return compare_values(values_of(runs, metric)), ""
+    except TequioError as cause:
+        return None, cause.message if len(runs) > 1 else ""
+
+
+def numbers_of(result: Result, column: str) -> list[float]:
+    """A column of the parties' table."""
+    return [float(value) for value in result.parties[column] if isinstance(value, int | float)] \
+        if column in result.parties.columns else []
+
+
+def trust_of(result: Result) -> dict[int, dict[str, float]]:
+    """What the aggregator trusted each party with, round by round; empty where it weighs nobody."""
+    found: dict[int, dict[str, float]] = {}
+    for event in result.events:
+        if event["event"] == "aggregation" and "trust" in event:
+            pairs: Any = zip(event["parties"], event["trust"], strict=True)
+            found[int(event["round"])] = {str(party): float(trust) for party, trust in pairs if trust is not None}
+    return found
+
 
 MOST_LINES = 12
 MOST_RUNS = 500
@@ -129,10 +229,10 @@ def runs(material: Material) -> Section:
     for method, group in material.methods.items():
         for run in group:
             summary = run.result.summary
+            stopped = summary.get("stopped") or ""
             rows.append((run.result.folder.name, method, str(summary["data"]), str(summary["seed"]),
                          shown(value_of(run.result, material.metric)), str(summary["rounds"]),
-                         STOPPED.get(summary.get("stopped", ""), summary.get("stopped", "")),
-                         in_time(summary["seconds"])))
+                         STOPPED.get(stopped, stopped), in_time(summary["seconds"])))
     left = f", {len(rows) - MOST_RUNS} more are not listed" if len(rows) > MOST_RUNS else ""
     columns = ("run", "method", "data", "seed", material.metric, "rounds", "stopped", "time")
     sheet = Sheet(f"{len(rows)} run{'s' if len(rows) > 1 else ''}{left}", columns, tuple(rows[:MOST_RUNS]))
@@ -141,7 +241,7 @@ def runs(material: Material) -> Section:
 
 
 def _chosen(method: str, result: Result) -> str:
-    metrics: dict[str, Any] = result.summary["metrics"]
+    metrics: Plain = result.summary["metrics"]
     told = told_of(metrics)
     if not told or "chosen" not in result.participation.columns:
         return ""
@@ -159,3 +259,34 @@ def _chosen(method: str, result: Result) -> str:
                             tuple(tuple(shown(row.get(column)) for column in columns) for row in ranked(result)[:10])))
     return (f"<h3>{escape(method)}</h3><div class='figures'>{bar_chart(often, x='times chosen', y='parties')}"
             f"<div>{''.join(map(sheet_html, sheets))}</div></div>")
+
+
+MOST_POINTS = 200
+
+
+def curve(name: str, runs: Sequence[Contender], column: str, by: str = "round") -> Line:
+    """A method's metric over rounds, megabytes or virtual seconds, as far as all of its runs have come."""
+    series = [points for run in runs if (points := _points(run.result, column, by))]
+    if not series:
+        return Line(name, (), ())
+    places = sorted(set.intersection(*(set(points) for points in series)))
+    places = places[::-(-len(places) // MOST_POINTS)] + ([places[-1]] if len(places) > MOST_POINTS else []) \
+        if places else []
+    x = [fmean(points[place][0] for points in series) for place in places]
+    y = [fmean(points[place][1] for points in series) for place in places]
+    if len(series) < 2:
+        return Line(name, x, y)
+    spread = [stdev([points[place][1] for points in series]) for place in places]
+    return Line(name, x, y, [value - sd for value, sd in zip(y, spread, strict=True)],
+                [value + sd for value, sd in zip(y, spread, strict=True)])
+
+
+def _points(result: Result, column: str, by: str) -> dict[int, tuple[float, float]]:
+    """By round: the place on the axis, and the value."""
+    sent, found = 0.0, {}
+    for row in result.metrics:
+        sent += float(row.get("bytes_up") or 0) + float(row.get("bytes_down") or 0)
+        value, place = row.get(column), sent / 1e6 if by == "megabytes" else row.get(by)
+        if isinstance(value, int | float) and isinstance(place, int | float):
+            found[int(row["round"] or 0)] = float(place), float(value)
+    return found

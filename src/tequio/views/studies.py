@@ -1,30 +1,41 @@
-"""Studies for a terminal: the list of them, a study's table, what disagrees, and how far the runs have come."""
+"""Studies: the list of them, tables and curves, what disagrees, how far runs have come, and the page of results."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from math import sqrt
+from typing import TYPE_CHECKING
 
-from tequio.experiments.recording import ignore
-from tequio.experiments.table import shown as as_text
-from tequio.views.progress import headline, shown
+from tequio.experiments.comparing.values import fits
+from tequio.experiments.running.recording import ignore
+from tequio.experiments.running.store import explained
+from tequio.experiments.running.table import shown as as_text
+from tequio.experiments.showing.progress import headline, shown
+from tequio.experiments.showing.results import dress, figure_type, line_style
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rich.progress import Progress
     from rich.table import Table
 
-    from tequio.experiments.recording import Listener
-    from tequio.experiments.studies.answers import Row
-    from tequio.experiments.studies.contests import Decided
+    from tequio.experiments.running.recording import Listener
+    from tequio.experiments.running.store import Plain
+    from tequio.studies.answers import Decided, Row
+    from tequio.studies.description import Curves, Study
+    from tequio.studies.keeping import Kept
+
+    Points = dict[str, dict[str, Row]]
+    """Finished cells by what their names say before and after the colon."""
+
 
 _STYLES = {"reached": "green", "below": "bold yellow", "differs": "bold yellow", "not run": "dim"}
 
 
-def studies_table(studies: list[dict[str, Any]]) -> Table:
+def studies_table(studies: list[Plain]) -> Table:
     """One line a study: what it repeats and how much of it is finished."""
     table = _table("", "study", "title", "source", "finished")
     for study in studies:
@@ -126,7 +137,7 @@ class _Bar:
         self._progress, self._label, self._rounds = progress, "", 0
         self._task = progress.add_task("", total=None)
 
-    def hear(self, kind: str, facts: dict[str, Any]) -> None:
+    def hear(self, kind: str, facts: Plain) -> None:
         if kind == "cell":
             self._label = facts["label"]
             self._progress.update(self._task, total=facts["cells"], completed=facts["number"] - 1,
@@ -152,3 +163,121 @@ def _table(title: str, *columns: str) -> Table:
         table.add_column(column, justify="right" if column in ("published", "ours", "finished") else "left",
                          no_wrap=column in ("study", "published", "ours", "verdict", "finished"))
     return table
+
+
+def save_curves(rows: Sequence[Row], curves: Curves, path: Path, *, title: str = "") -> bool:
+    """Draw what is finished, with the spread over seeds as bars; whether there was anything to draw."""
+    points = _points(rows)
+    if not any(curves.x in cells for cells in points.values()):
+        return False
+    figure = figure_type()(figsize=(4.6 * len(curves.y), 4.2), layout="constrained", dpi=130)
+    panels = figure.subplots(1, len(curves.y), squeeze=False)[0]
+    for axes, quantity in zip(panels, curves.y, strict=True):
+        for position, (name, pattern) in enumerate(curves.lines.items()):
+            line = sorted((cells for group, cells in points.items() if fits(group, pattern) and
+                           {curves.x, quantity} <= cells.keys()), key=lambda cells: cells[curves.x].ours or 0.0)
+            colour, style = line_style(position)
+            axes.errorbar([cells[curves.x].ours for cells in line], [cells[quantity].ours for cells in line],
+                          yerr=[cells[quantity].sd or 0.0 for cells in line], fmt=style, marker="o", color=colour,
+                          markersize=4, linewidth=1.4, capsize=2, label=name)
+        axes.set_xscale("log", base=2)
+        dress(axes, quantity, curves.x)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    return True
+
+
+def _points(rows: Sequence[Row]) -> Points:
+    points: Points = {}
+    for row in rows:
+        group, _, quantity = row.cell.rpartition(": ")
+        if row.ours is not None:
+            points.setdefault(group, {})[quantity] = row
+    return points
+
+
+VERDICTS = ("reached", "below", "differs", "not comparable", "not run")
+
+
+def study_part(study: Study, kept: Kept, rows: Sequence[Row], contests: Sequence[Decided]) -> str:
+    """One study: its table of cells with published values, its contests, and what to know about them."""
+    published = [row for row in rows if row.published is not None]
+    others = len(rows) - len(published)
+    parts = [f"### {study.title}", f"{study.source}. {_made(kept)}"]
+    if published:
+        cells = [[row.cell, f"{row.published:g}", ours(row), row.verdict, remark(row)] for row in published]
+        parts.append(_page_table(["cell", "published", "ours", "verdict", "remark"], cells))
+    if contests:
+        parts.append(_page_table(["contest", "published p", "ours", "p of means", "mean ranks", "verdict"],
+                            [_contest(contest) for contest in contests]))
+    if others:
+        finished = sum(bool(row.seeds) for row in rows if row.published is None)
+        parts.append(f"{others} more cells have no published number ({finished} are run): "
+                     f"`tequio reproduce {study.name} --stored`.")
+    if study.notes:
+        parts.append("\n".join(f"- {_cell(note)}" for note in study.notes))
+    return "\n\n".join(parts)
+
+
+def summary_part(studies: Sequence[tuple[Study, Sequence[Row]]]) -> str:
+    """One line a study: how many published numbers it has and what became of them."""
+    lines = []
+    for study, rows in studies:
+        counts = Counter(str(row.verdict) for row in rows if row.published is not None)
+        if counts:
+            lines.append([study.name, str(sum(counts.values())), *(str(counts[verdict] or "") for verdict in VERDICTS)])
+    totals = ["all", *(str(sum(int(line[place] or 0) for line in lines)) for place in range(1, len(VERDICTS) + 2))]
+    return _page_table(["study", "published numbers", *VERDICTS], [*lines, totals])
+
+
+def remark(row: Row) -> str:
+    """One line on a number that disagrees, with what is known about it; else the note of the cell."""
+    told = []
+    if row.verdict in ("below", "differs") and row.published is not None:
+        if row.never:
+            told.append(f"not reached in {row.never} of {row.seeds} seeds")
+        elif row.ours is not None:
+            side = "under" if row.ours < row.published else "over"
+            told.append(f"{abs(row.published - row.ours):.4g} {side} (tolerance {row.tolerance:g})"
+                        + (", within two standard errors" if _within_chance(row) else ""))
+    return "; ".join([*told, *([row.note] if row.note else [])])
+
+
+def _within_chance(row: Row) -> bool:
+    """Whether the distance is one that other seeds could close."""
+    return row.sd is not None and row.ours is not None and row.published is not None and \
+        abs(row.published - row.ours) <= 2 * row.sd / sqrt(row.seeds)
+
+
+def _contest(contest: Decided) -> list[str]:
+    published = "" if contest.published is None else f"{contest.published:.3g}"
+    ranking, means = contest.ranking, contest.by_means
+    if ranking is None or means is None:
+        return [contest.name, published, "", "", "", "not run"]
+    ranks = ", ".join(f"{method} {rank:.3f}" for method, rank in zip(ranking.methods, ranking.ranks, strict=True))
+    p_of_means = means.p if contest.wilcoxon is None else contest.wilcoxon
+    return [contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
+            f"{p_of_means:.3g} (n = {means.problems})", f"{ranks}; CD {ranking.critical_difference:.4f}",
+            "they differ" if ranking.differ else "no difference shown"]
+
+
+def _made(kept: Kept) -> str:
+    if not kept.cells and not kept.contests:
+        return "Not run."
+    dates, commits = kept.dates, kept.commits
+    when = f"Runs of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "") if dates else "Run"
+    return f"{when}, kept at commit {', '.join(commits)}." if commits else f"{when}."
+
+
+def _page_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in (columns, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
+
+
+def _cell(text: str) -> str:
+    """Text that Markdown takes as it stands."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("\n", " ") \
+        .replace("<", "&lt;")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tequio.views.web.settings import Settings
+from tequio.views.web.guard import Settings
 
 ADDRESS = "http://127.0.0.1:8765"
 
@@ -16,7 +16,7 @@ name = "iris"
 prepare = ["standardise"]
 partition = {name = "iid", parties = 4}
 [learner]
-name = "sgd_classifier"
+name = "sgd-classifier"
 [engine]
 workers = 1
 """
@@ -42,7 +42,7 @@ workers = 1
 def made(tmp_path_factory):
     """Runs of two methods with three seeds each, and a run of trees, by short names."""
     from tequio.experiments.api import run_with_baselines
-    from tequio.experiments.config import load_config
+    from tequio.experiments.config.complete import load_config
 
     folder = tmp_path_factory.mktemp("made")
     found = {}

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from tequio.experiments.store import EVENTS
-from tequio.views.web.events import last_facts, read_batch, thinned
-from tequio.views.web.pages import live
+from tequio.experiments.running.store import EVENTS
+from tequio.views.web.pages import run as live
+from tequio.views.web.reading import last_facts, read_batch, thinned
 
 
 def line(kind, **facts):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tequio.errors import RunError
-from tequio.views.web.folders import run_folder
+from tequio.views.web.kit import run_folder
 
 PIECES = st.sampled_from(["..", ".", "", "/", "a", "secret", "%2e%2e", "..\\..", "\0", "~", "C:", "\u2025", "a/..",
                           "....//", "sweep"])

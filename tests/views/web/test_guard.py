@@ -3,7 +3,7 @@
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.views.web.settings import Settings
+from tequio.views.web.guard import Settings
 
 from .conftest import ADDRESS, client_of, form_token
 

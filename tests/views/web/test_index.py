@@ -5,11 +5,10 @@ import os
 
 import pytest
 
-from tequio.experiments.store import EVENTS, Journal
+from tequio.experiments.running.store import EVENTS, Journal
 from tequio.views.web import index as index_module
-from tequio.views.web.index import CORRUPT, FAILED, FINISHED, RUNNING, STOPPED, Index
-from tequio.views.web.settings import Settings
-from tequio.views.web.writers import Writers
+from tequio.views.web.guard import Settings
+from tequio.views.web.index import CORRUPT, FAILED, FINISHED, RUNNING, STOPPED, Index, Writers
 
 from .conftest import client_of, many_runs
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from tequio.experiments.explaining import explain
-from tequio.experiments.results import Result
-from tequio.views.web.curves import columns_of, metric_names, run_curves
+from tequio.experiments.explaining.explaining import explain
+from tequio.experiments.running.results import Result
 from tequio.views.web.index import headline
+from tequio.views.web.reading import columns_of, metric_names, run_curves
 
 
 def data_of(text):
@@ -45,7 +45,7 @@ def test_the_headline_is_the_first_metric_that_is_not_the_loss(metrics, expected
 
 
 def test_numbers_that_json_does_not_know_are_left_out():
-    from tequio.experiments.table import Table
+    from tequio.experiments.running.table import Table
 
     table = Table(["round", "test.loss"], [{"round": 1, "test.loss": float("nan")}, {"round": 2, "test.loss": 1.0},
                                            {"round": 3, "test.loss": float("inf")}])
@@ -171,14 +171,14 @@ def test_runs_that_cannot_be_paired_are_shown_without_statistics(client):
 
 def test_of_vertical_trees_a_party_sees_its_own_splits(tmp_path):
     import tequio
-    from tequio.views.web.settings import Settings
+    from tequio.views.web.guard import Settings
 
     from .conftest import client_of
 
     made = tequio.run({"name": "two", "rounds": 1, "engine": {"workers": 1}, "output": {"folder": str(tmp_path)},
-                       "data": {"name": "breast_cancer", "test": 0.0, "split": {"validation": 0.0, "test": 0.25},
+                       "data": {"name": "breast-cancer", "test": 0.0, "split": {"validation": 0.0, "test": 0.25},
                                 "partition": {"name": "columns", "counts": [15, 15]}},
-                       "learner": {"name": "boosted_trees", "depth": 2, "bins": 16},
+                       "learner": {"name": "boosted-trees", "depth": 2, "bins": 16},
                        "algorithm": {"name": "secureboost", "encryption": "plain", "alignment": "agreed"}})
     client = client_of(Settings(tmp_path))
     seen = explain(made, party="1")

@@ -8,14 +8,14 @@ from contextlib import suppress
 import pytest
 
 from tequio.errors import RunError
-from tequio.experiments.config import complete, load_config
-from tequio.experiments.results import Result
-from tequio.experiments.runner import run_config
-from tequio.experiments.store import EVENTS
-from tequio.views.web.events import read_batch
+from tequio.experiments.config.complete import complete, load_config
+from tequio.experiments.running.results import Result
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.store import EVENTS
+from tequio.views.web.guard import Settings
 from tequio.views.web.index import FAILED, FINISHED, RUNNING, STOPPED
 from tequio.views.web.processes import Processes
-from tequio.views.web.settings import Settings
+from tequio.views.web.reading import read_batch
 
 from .conftest import client_of, form_token
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.network
 
 GIVEN = {"name": "toy", "data": {"name": "iris", "prepare": ["standardise"],
                                  "partition": {"name": "iid", "parties": 3}},
-         "learner": {"name": "sgd_classifier"}, "engine": {"workers": 1}}
+         "learner": {"name": "sgd-classifier"}, "engine": {"workers": 1}}
 FORM = {"name": "toy", "data.name": "iris", "data.prepare": '["standardise"]', "data.partition.parties": "3",
-        "learner.name": "sgd_classifier", "engine.workers": "1"}
+        "learner.name": "sgd-classifier", "engine.workers": "1"}
 
 
 @pytest.fixture

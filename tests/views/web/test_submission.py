@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tequio import registry
-from tequio.experiments.config import complete, config_hash, load_config, resolved
-from tequio.experiments.tables import Config
+from tequio.experiments.config.complete import complete, config_hash, load_config, resolved
+from tequio.experiments.config.tables import Config
 from tequio.views.web.fields import as_typed, section_of, sections, tables
 from tequio.views.web.submission import WHOLE, read_submission, typed_from, typed_in
 

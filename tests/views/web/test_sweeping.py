@@ -5,18 +5,17 @@ from contextlib import suppress
 
 import pytest
 
-from tequio.experiments.config import config_hash, load_config
+from tequio.experiments.config.complete import config_hash, load_config
+from tequio.experiments.config.toml import read_toml
 from tequio.experiments.sweep import sweep_cells
-from tequio.experiments.toml import read_toml
+from tequio.views.web.guard import Settings
 from tequio.views.web.processes import SWEEP, SWEEP_LOG
-from tequio.views.web.settings import Settings
-from tequio.views.web.submission import read_submission
-from tequio.views.web.sweeping import MOST_RUNS, SEEDS_FIELD, VALUES_FIELD
+from tequio.views.web.submission import MOST_RUNS, SEEDS_FIELD, VALUES_FIELD, read_submission
 
 from .conftest import client_of, form_token
 
 FORM = {"name": "toy", "rounds": "2", "data.name": "iris", "data.prepare": '["standardise"]',
-        "data.partition.parties": "3", "learner.name": "sgd_classifier", "engine.workers": "1"}
+        "data.partition.parties": "3", "learner.name": "sgd-classifier", "engine.workers": "1"}
 VALUES = 'local.epochs = [1, 2]\n"algorithm.name" = ["fedavg", "fedprox"]'
 
 

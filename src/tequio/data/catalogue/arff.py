@@ -11,12 +11,13 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from tequio.data.dataset import Feature
 from tequio.data.inputs.column import Column, column_of
-from tequio.data.schema import Feature
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 _ATTRIBUTE = re.compile(r"@attribute\s+('(?:[^'\\]|\\.)*'|\"[^\"]*\"|\S+)\s+(.*)", re.IGNORECASE)
 

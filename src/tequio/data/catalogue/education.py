@@ -1,28 +1,30 @@
-"""Public sets on how students learn."""
+"""Public sets on how students learn, and made-up enrolments to try a study out where no real set may be had."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Interval, Len
 
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.manifest import data_file
-from tequio.data.dataset import Dataset
+from tequio.data.catalogue.xuetangx import ACTIONS
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.inputs import from_columns, read
 from tequio.data.inputs.column import Column, column_of
-from tequio.data.inputs.read import from_columns, read
 from tequio.data.inputs.tables import columns_from_csv
-from tequio.data.schema import Schema, Target
 from tequio.errors import ConfigError, nearest
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tequio.data.dataset import Array
     from tequio.data.inputs.column import Columns
+
 
 _CC_BY = "CC BY 4.0"
 _STUDENT_CODES = ("Marital status", "Application mode", "Course", "Previous qualification", "Nacionality",
@@ -114,7 +116,7 @@ class Oulad:
         return columns | {name: column_of(name, values) for name, values in extra.items()}
 
 
-@register("dataset", "student_dropout", paper="Realinho et al., 2021")
+@register("dataset", "student-dropout", paper="Realinho et al., 2021")
 @dataclass(frozen=True)
 class StudentDropout:
     """Whether a student of a Portuguese university drops out, is still enrolled, or graduates.
@@ -131,7 +133,7 @@ class StudentDropout:
     def load(self) -> Loaded:
         """All rows; columns of codes are categories; groups are degree courses."""
         dataset = read(data_file("student_dropout/data.csv.gz"), target="Target", categorical=_STUDENT_CODES,
-                       name="student_dropout")
+                       name="student-dropout")
         course = dataset.schema.column("Course")
         names = np.array(dataset.schema.features[course].domain)
         source = replace(dataset.source, groups=names[dataset.features[:, course].astype(np.int64)])
@@ -139,7 +141,7 @@ class StudentDropout:
         return Loaded(_who_left(dataset, "Dropout") if self.binary else dataset)
 
 
-@register("dataset", "student_performance", paper="Cortez and Silva, 2008")
+@register("dataset", "student-performance", paper="Cortez and Silva, 2008")
 @dataclass(frozen=True)
 class StudentPerformance:
     """The final mark (0 to 20) of students of two Portuguese schools, a number to predict.
@@ -162,7 +164,7 @@ class StudentPerformance:
         if not self.earlier_marks:
             columns = {name: column for name, column in columns.items() if name not in ("G1", "G2")}
         dataset = from_columns(columns, ["G3"], target_kind="number", id=None, group=None, missing="error",
-                               categorical=(), schema=None, name="student_performance")
+                               categorical=(), schema=None, name="student-performance")
         return Loaded(replace(dataset, source=replace(dataset.source, groups=columns["school"].values.astype(str))))
 
 
@@ -201,7 +203,7 @@ def _withdrawn_by(day: int, keys: list[tuple[str, Any]]) -> NDArray[np.bool_]:
     return np.array([key in left for key in keys])
 
 
-def _with_later_term(dataset: Dataset, here: NDArray[np.bool_], terms: NDArray[Any], later: str) -> Loaded:
+def _with_later_term(dataset: Dataset, here: NDArray[np.bool_], terms: Array, later: str) -> Loaded:
     """The rows that count, those of the later term apart as test rows."""
     if not later:
         return Loaded(dataset if here.all() else dataset.take(here))
@@ -227,3 +229,65 @@ def _marks(until_day: int) -> dict[tuple[str, Any], list[float]]:
     for assessment, student, mark in zip(*columns, strict=True):
         marks[place_of[assessment], student].append(mark)
     return dict(marks)
+
+
+MOST_ENROLMENTS = 5
+
+
+@register("dataset", "made-up-students")
+@dataclass(frozen=True)
+class MadeUpStudents:
+    """Made-up students of an online platform: counts of 21 actions, and who drops out; not real data.
+
+    As many columns, and the same classes, as the dataset 'xuetangx'. A student takes one to five courses and drops out
+    of none of them (low), of about half (medium, two courses at least) or of all (high). Counts are heavy-tailed; who
+    stays does more. Numbers learnt from it say nothing about real students.
+
+    Parameters:
+        students: how many students
+        courses: the names of the courses
+        low: share of the students who drop out of nothing
+        medium: share of the students who drop out of about half of their courses
+        groups: whose row it is: the student's or the course's
+        seed: the same seed gives the same rows
+    """
+
+    facts: ClassVar[Facts] = Facts(None, len(ACTIONS), "2 classes", "Apache-2.0", "", "synthetic: drawn at random, not "
+                                   "real data", groups="student or course")
+    students: Annotated[int, Ge(1)] = 1000
+    courses: Annotated[list[str], Len(1)] = field(default_factory=lambda: ["algebra", "botany", "chemistry"])
+    low: Annotated[float, Interval(ge=0, le=1)] = 0.12
+    medium: Annotated[float, Interval(ge=0, le=1)] = 0.28
+    groups: Literal["student", "course"] = "student"
+    seed: Annotated[int, Ge(0)] = 0
+
+    def load(self) -> Loaded:
+        """All enrolments, those of a student one after the other."""
+        if self.low + self.medium > 1:
+            raise ConfigError(f"shares of {self.low} and {self.medium} of the students are more than all of them",
+                              remedy="lower data.low or data.medium")
+        rng = np.random.default_rng(self.seed)
+        student, dropout = self._enrolments(rng)
+        course = rng.integers(len(self.courses), size=len(student))
+        schema = Schema.of_numbers(ACTIONS, Target("classes", ("stayed", "dropped out"), "dropout"))
+        owner = np.array(self.courses)[course] if self.groups == "course" else student.astype(str)
+        return Loaded(Dataset.of(schema, self._counts(course, dropout, rng), dropout, ids=np.arange(len(student)),
+                                 groups=owner, name="made-up-students"))
+
+    def _enrolments(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Whose enrolment it is, and whether it ends in dropout; the bands' shares are exact."""
+        low, medium = round(self.low * self.students), round(self.medium * self.students)
+        band = rng.permutation(np.repeat([0, 1, 2], [low, medium, self.students - low - medium]))
+        taken = np.minimum(rng.geometric(0.4, self.students), MOST_ENROLMENTS)
+        taken[band == 1] = np.maximum(taken[band == 1], 2)
+        student = np.repeat(np.arange(self.students), taken)
+        turn = np.arange(len(student)) - np.repeat(np.cumsum(taken) - taken, taken)
+        dropout = np.select([band[student] == 0, band[student] == 1], [0, turn % 2], 1)
+        return student, dropout.astype(np.int64)
+
+    def _counts(self, course: np.ndarray, dropout: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Actions of each kind: some courses use a kind more than others, and so do students who stay."""
+        usual = rng.normal(0.0, 1.0, (len(self.courses), len(ACTIONS)))
+        zeal = rng.normal(1.2 - 1.2 * dropout, 1.0)
+        counts: np.ndarray = rng.poisson(np.exp(np.minimum(usual[course] + zeal[:, None], 7.0)))
+        return counts.astype(np.float32)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tequio.data.catalogue.entry import Facts, Loaded
-from tequio.data.catalogue.pictures import Pictures, picture_dataset
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.catalogue.images import Pictures, picture_dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tequio.data.dataset import Array
+
 
 _SOURCE = "scikit-learn (embedded)"
 _LICENCE = "UCI, CC BY 4.0"
@@ -50,7 +50,7 @@ DIGIT_PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "multiple of
 """Labels of a digit, and the digits that have them; 1 is the only one with a single label."""
 
 
-@register("dataset", "digit_properties", paper="Alpaydin and Kaynak, 1998")
+@register("dataset", "digit-properties", paper="Alpaydin and Kaynak, 1998")
 @dataclass(frozen=True)
 class DigitProperties:
     """Handwritten digits by 64 pixels, with six properties of the digit as labels: derived, not annotated.
@@ -69,10 +69,10 @@ class DigitProperties:
         schema = Schema.of_numbers((f"pixel_{pixel}" for pixel in range(64)),
                                    Target("multilabel", tuple(DIGIT_PROPERTIES), "properties"))
         features = (bunch.data / 16).astype(np.float32)
-        return Loaded(Dataset.of(schema, features, labels.astype(np.int8), name="digit_properties"))
+        return Loaded(Dataset.of(schema, features, labels.astype(np.int8), name="digit-properties"))
 
 
-@register("dataset", "breast_cancer", paper="Wolberg et al., 1995")
+@register("dataset", "breast-cancer", paper="Wolberg et al., 1995")
 @dataclass(frozen=True)
 class BreastCancer:
     """Breast tumours, malignant or benign, by measures of cell nuclei."""
@@ -83,7 +83,7 @@ class BreastCancer:
         """All rows."""
         from sklearn.datasets import load_breast_cancer
 
-        return _classes("breast_cancer", load_breast_cancer())
+        return _classes("breast-cancer", load_breast_cancer())
 
 
 @register("dataset", "wine", paper="Aeberhard et al., 1992")
@@ -133,6 +133,6 @@ class Diabetes:
 
 def _classes(name: str, bunch: Any) -> Loaded:
     target = Target("classes", tuple(str(label) for label in bunch.target_names), "class")
-    features: NDArray[Any] = bunch.data
+    features: Array = bunch.data
     schema = Schema.of_numbers((str(column) for column in bunch.feature_names), target)
     return Loaded(Dataset.of(schema, features, bunch.target, name=name))

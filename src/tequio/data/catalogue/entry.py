@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,11 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         return replace(first, rows=np.concatenate(rows))
     features = [part.features for part in (first, second)]
     stack = sparse.vstack(features, format="csr") if first.is_sparse else np.concatenate(features)
+    has_ids = first.source.ids is not None and second.source.ids is not None
+    has_groups = first.source.groups is not None and second.source.groups is not None
     return Dataset.of(first.schema, stack, np.concatenate([first.target, second.target]), name=first.name,
-                      ids=_joined_labels(first, second, "ids"), groups=_joined_labels(first, second, "groups"))
+                      ids=np.concatenate([first.ids, second.ids]) if has_ids else None,
+                      groups=np.concatenate([first.groups, second.groups]) if has_groups else None)
 
 
 class CatalogueDataset(Protocol):
@@ -64,9 +64,3 @@ class CatalogueDataset(Protocol):
     def load(self) -> Loaded:
         """Read it; files are located, checked and, where possible, downloaded first."""
         ...
-
-
-def _joined_labels(first: Dataset, second: Dataset, which: str) -> NDArray[Any] | None:
-    if getattr(first.source, which) is None or getattr(second.source, which) is None:
-        return None
-    return np.concatenate([getattr(first, which), getattr(second, which)])

@@ -1,29 +1,29 @@
-"""Public image sets."""
+"""Public image sets, and how image files become arrays and arrays become datasets."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tequio.data.catalogue.entry import Facts, Loaded
-from tequio.data.catalogue.manifest import FILES, data_file
-from tequio.data.catalogue.pictures import (
-    Pictures,
-    channels_first,
-    open_picture,
-    picture_dataset,
-    read_arrays,
-    read_idx,
-    read_sheet,
-)
-from tequio.data.catalogue.recipes import CIFAR10_MEMBERS
-from tequio.data.decoded import decoded
-from tequio.data.fetch import find
-from tequio.errors import MissingExtra
+from tequio.data.catalogue.manifest import CIFAR10_MEMBERS, FILES, data_file
+from tequio.data.dataset import Dataset, Schema
+from tequio.data.fetch import decoded, find
+from tequio.errors import DataError, MissingExtra
 from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Array
+
 
 _DIGITS = tuple("0123456789")
 _CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -53,7 +53,7 @@ class Mnist:
                                normalise=self.normalise, flatten=self.flatten)
 
 
-@register("dataset", "fashion_mnist", paper="Xiao et al., 2017")
+@register("dataset", "fashion-mnist", paper="Xiao et al., 2017")
 @dataclass(frozen=True)
 class FashionMnist:
     """Pieces of clothing, 28 x 28 grey pixels; training part only.
@@ -71,7 +71,7 @@ class FashionMnist:
 
     def load(self) -> Loaded:
         """The official training rows; hold out some of them for testing."""
-        return picture_dataset("fashion_mnist", _idx_pictures("fashion_mnist/train"), None, _CLOTHES,
+        return picture_dataset("fashion-mnist", _idx_pictures("fashion_mnist/train"), None, _CLOTHES,
                                normalise=self.normalise, flatten=self.flatten)
 
 
@@ -122,7 +122,7 @@ class Svhn:
         return picture_dataset("svhn", train, test, _DIGITS, normalise=self.normalise, flatten=self.flatten)
 
 
-@register("dataset", "mnist_m", paper="Ganin et al., 2016")
+@register("dataset", "mnist-m", paper="Ganin et al., 2016")
 @dataclass(frozen=True)
 class MnistM:
     """Handwritten digits blended over photos, 32 x 32 colour pixels (14 000 of 59 000 and 2 000 of 9 000 rows).
@@ -144,10 +144,10 @@ class MnistM:
         labels = read_arrays("mnist_m/labels.npz")
         train = Pictures(read_sheet("mnist_m/train14000_32x32.webp", 32), labels["y_train"], labels["chunk_train"])
         test = Pictures(read_sheet("mnist_m/test2000_32x32.webp", 32), labels["y_test"], labels["chunk_test"])
-        return picture_dataset("mnist_m", train, test, _DIGITS, normalise=self.normalise, flatten=self.flatten)
+        return picture_dataset("mnist-m", train, test, _DIGITS, normalise=self.normalise, flatten=self.flatten)
 
 
-@register("dataset", "syn_digits", paper="Roy et al., 2018")
+@register("dataset", "syn-digits", paper="Roy et al., 2018")
 @dataclass(frozen=True)
 class SynDigits:
     """Digits drawn by a program over colour noise, 16 x 16 colour pixels.
@@ -168,7 +168,7 @@ class SynDigits:
         """All rows; groups are the numbered chunks of the Digit-Five split."""
         labels = read_arrays("syn_digits/labels.npz")
         pictures = Pictures(read_sheet("syn_digits/all12000_16x16.webp", 16), labels["y"], labels["chunk"])
-        return picture_dataset("syn_digits", pictures, None, _DIGITS, normalise=self.normalise, flatten=self.flatten)
+        return picture_dataset("syn-digits", pictures, None, _DIGITS, normalise=self.normalise, flatten=self.flatten)
 
 
 @register("dataset", "cifar10", paper="Krizhevsky, 2009")
@@ -230,3 +230,97 @@ def _cifar10_full(part: str) -> Pictures:
                                                  for path in sheets]))})
     labels = json.loads(data_file(f"cifar10_full/{part}_lables.json").read_text())
     return Pictures(kept["images"], np.array(labels))
+
+
+_SHEET_COLUMNS = 100
+_IDX_BYTES = 0x08
+_CHUNK_ROWS = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images as (rows, channels, height, width), bytes or floats in [0, 1]; their class numbers; whose they are."""
+
+    images: Array
+    classes: Array
+    groups: Array | None = None
+
+
+def picture_dataset(name: str, train: Pictures, test: Pictures | None, class_names: Sequence[str], *, normalise: bool,
+                    flatten: bool) -> Loaded:
+    """Datasets of float32 images in [0, 1]; `normalise` applies the training part's mean and deviation to both."""
+    parts = [train] if test is None else [train, test]
+    pixels = [_unit_range(part.images) for part in parts]
+    if normalise:
+        _normalise(pixels)
+    if flatten:
+        pixels = [values.reshape(len(values), -1) for values in pixels]
+    schema = Schema.of_images(tuple(pixels[0].shape[1:]), class_names)
+    datasets = [Dataset.of(schema, values, part.classes.astype(np.int64), groups=part.groups, name=name)
+                for values, part in zip(pixels, parts, strict=True)]
+    return Loaded(*datasets)
+
+
+def read_idx(path: str) -> NDArray[np.uint8]:
+    """An array from a gzipped file of the MNIST family."""
+    content = gzip.decompress(data_file(path).read_bytes())
+    if content[:3] != bytes([0, 0, _IDX_BYTES]):
+        raise DataError(f"'{path}' is not an idx file of bytes")
+    dimensions = content[3]
+    shape = np.frombuffer(content, dtype=">i4", count=dimensions, offset=4)
+    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def read_sheet(path: str, side: int) -> NDArray[np.uint8]:
+    """Images (rows, 3, side, side) from a contact sheet of 100 images a line."""
+    name = path.replace("/", "_").rsplit(".", 1)[0]
+    return np.asarray(decoded(name, FILES[path].sha256, lambda: {"images": _cut_sheet(path, side)})["images"])
+
+
+def open_picture(path: Path) -> NDArray[np.uint8]:
+    """A picture file as (height, width, 3) bytes."""
+    try:
+        from PIL import Image
+    except ImportError as cause:
+        raise MissingExtra("pillow", "images", f"reading '{path.name}'") from cause
+    allowed, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own checked files, larger than Pillow expects
+    try:
+        return np.asarray(Image.open(path).convert("RGB"))
+    finally:
+        Image.MAX_IMAGE_PIXELS = allowed
+
+
+def read_arrays(path: str) -> dict[str, Array]:
+    """The arrays of an .npz file."""
+    with np.load(data_file(path), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def channels_first(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(rows, height, width, channels) to (rows, channels, height, width)."""
+    return np.ascontiguousarray(np.moveaxis(images, -1, 1))
+
+
+def _cut_sheet(path: str, side: int) -> NDArray[np.uint8]:
+    sheet = open_picture(data_file(path))
+    lines = sheet.reshape(-1, side, _SHEET_COLUMNS, side, 3).swapaxes(1, 2)
+    return channels_first(lines.reshape(-1, side, side, 3))
+
+
+def _unit_range(pixels: Array) -> NDArray[np.float32]:
+    scale = np.float32(255 if pixels.dtype == np.uint8 else 1)
+    scaled: NDArray[np.float32] = np.divide(pixels, scale, dtype=np.float32)
+    return scaled
+
+
+def _normalise(parts: list[NDArray[np.float32]]) -> None:
+    """In place: one mean and one deviation a channel, taken from the first part."""
+    sums, pixels = np.zeros((2, parts[0].shape[1])), parts[0].size / parts[0].shape[1]
+    for start in range(0, len(parts[0]), _CHUNK_ROWS):
+        chunk = parts[0][start:start + _CHUNK_ROWS].astype(np.float64)
+        sums += [np.einsum("rchw->c", chunk), np.einsum("rchw,rchw->c", chunk, chunk)]
+    mean, square = sums / pixels
+    by_channel = np.array([mean, np.sqrt(square - mean**2)], dtype=np.float32)[:, :, np.newaxis, np.newaxis]
+    for part in parts:
+        part -= by_channel[0]
+        part /= by_channel[1]

@@ -1,25 +1,29 @@
-"""Public multi-label sets, from ARFF files; sparse ones stay sparse."""
+"""Multi-label sets from ARFF files, public ones and your own; sparse ones stay sparse."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge
 
 from tequio.data.catalogue.arff import arff_columns, arff_matrix, read_arff
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.manifest import data_file
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.inputs.encoding import encode_features, encode_target
-from tequio.data.schema import Schema, Target
+from tequio.errors import ConfigError, DataError
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tequio.data.catalogue.arff import Arff
-    from tequio.data.schema import Feature
+    from tequio.data.dataset import Feature, Matrix
+
 
 _MULAN = "repository tsoumakas/mulan"
 _MLDR = "repository fcharte/mldr.datasets"
@@ -73,7 +77,7 @@ class TwentyNewsgroups:
         return _load("20ng", self.facts, 20)
 
 
-@register("dataset", "tmc2007_500", paper="Srivastava and Zane-Ulman, 2005")
+@register("dataset", "tmc2007-500", paper="Srivastava and Zane-Ulman, 2005")
 @dataclass(frozen=True)
 class Tmc2007:
     """Reports on flight safety with the anomalies found, by 500 chosen words."""
@@ -83,7 +87,7 @@ class Tmc2007:
 
     def load(self) -> Loaded:
         """All rows, sparse."""
-        return _load("tmc2007_500", self.facts, 22)
+        return _load("tmc2007-500", self.facts, 22)
 
 
 @register("dataset", "slashdot", paper="Read, 2010")
@@ -98,7 +102,7 @@ class Slashdot:
         return _load("slashdot", self.facts, 22, labels_are="first")
 
 
-@register("dataset", "yahoo_education", paper="Ueda and Saito, 2002")
+@register("dataset", "yahoo-education", paper="Ueda and Saito, 2002")
 @dataclass(frozen=True)
 class YahooEducation:
     """Web pages on education with their categories, by the words in them."""
@@ -107,10 +111,10 @@ class YahooEducation:
 
     def load(self) -> Loaded:
         """All rows, sparse."""
-        return _load("yahoo_education", self.facts, 33)
+        return _load("yahoo-education", self.facts, 33)
 
 
-@register("dataset", "yahoo_education_brfs", paper="Ueda and Saito, 2002")
+@register("dataset", "yahoo-education-brfs", paper="Ueda and Saito, 2002")
 @dataclass(frozen=True)
 class YahooEducationBrfs:
     """Web pages on education with their categories, by 500 chosen words."""
@@ -119,10 +123,10 @@ class YahooEducationBrfs:
 
     def load(self) -> Loaded:
         """All rows, sparse."""
-        return _load("yahoo_education_brfs", self.facts, 33)
+        return _load("yahoo-education-brfs", self.facts, 33)
 
 
-@register("dataset", "reuters_k500", paper="Read, 2010")
+@register("dataset", "reuters-k500", paper="Read, 2010")
 @dataclass(frozen=True)
 class ReutersK500:
     """News of Reuters with their topics, by 500 chosen words."""
@@ -131,7 +135,7 @@ class ReutersK500:
 
     def load(self) -> Loaded:
         """All rows, sparse."""
-        return _load("reuters_k500", self.facts, 103, labels_are="first")
+        return _load("reuters-k500", self.facts, 103, labels_are="first")
 
 
 @register("dataset", "corel5k", paper="Duygulu et al., 2002")
@@ -222,6 +226,91 @@ def labelled_dataset(name: str, arff: Arff, labels: int, *, labels_are: Literal[
 def _sparse_dataset(name: str, arff: Arff, features: Sequence[Feature], feature_columns: list[int],
                     label_columns: list[int], target: Target) -> Dataset:
     """Nominal 0/1 attributes become plain numbers, so that what is not written stays a zero that costs nothing."""
-    matrix: Any = arff_matrix(arff)
+    matrix: Matrix = arff_matrix(arff)
     schema = Schema.of_numbers((feature.name for feature in features), target)
     return Dataset.of(schema, matrix[:, feature_columns], matrix[:, label_columns].toarray().astype(np.int8), name=name)
+
+
+_MEKA = re.compile(r"-C\s+(-?\d+)")
+_KDIS = "https://www.uco.es/kdis/mllresources/"
+_BY_HAND = f"to get by hand: {_KDIS}"
+
+
+@register("dataset", "arff", example='[data]\nname = "arff"\npath = "birds.arff"\nlabels = 19\n')
+@dataclass(frozen=True)
+class ArffFile:
+    """A multi-label ARFF file of your own, dense or sparse, gzipped or not.
+
+    Meka writes how many labels there are into the relation's name (`-C 19`: the first 19 attributes, `-C -19`: the last
+    19). Mulan writes it into an XML file, so say it here; its labels are the last attributes.
+
+    Parameters:
+        path: the file
+        labels: how many attributes are labels (0: as the relation's name says)
+        labels_are: whether labels are the first or the last attributes
+    """
+
+    facts: ClassVar[Facts] = Facts(None, None, "labels", "yours", "", "an ARFF file")
+    path: str
+    labels: Annotated[int, Ge(0)] = 0
+    labels_are: Literal["first", "last"] = "last"
+
+    def load(self) -> Loaded:
+        """All rows."""
+        arff = read_arff(Path(self.path))
+        labels, place = (self.labels, self.labels_are) if self.labels else _meka_labels(arff, self.path)
+        if labels >= len(arff.attributes):
+            raise DataError(f"'{self.path}' has {len(arff.attributes)} attributes, which cannot hold {labels} labels "
+                            "and a feature", remedy="check data.labels")
+        return Loaded(labelled_dataset(Path(self.path).stem, arff, labels, labels_are=place))
+
+
+@register("dataset", "mediamill", paper="Snoek et al., 2006")
+@dataclass(frozen=True)
+class MediaMill:
+    """Shots of television news with the concepts seen in them, by 120 visual measures; read from your own copy.
+
+    Parameters:
+        path: the ARFF file, labels last
+    """
+
+    facts: ClassVar[Facts] = Facts(None, 120, "101 labels", "none stated (research)", "Snoek et al. 2006", _BY_HAND)
+    path: str
+
+    def load(self) -> Loaded:
+        """All rows."""
+        return Loaded(_checked("mediamill", self.path, features=120, labels=101))
+
+
+@register("dataset", "human-pseaac", paper="Xu et al., 2016")
+@dataclass(frozen=True)
+class HumanPseAAC:
+    """Human proteins with the places in the cell they are found in, by 440 measures; read from your own copy.
+
+    Parameters:
+        path: the ARFF file, labels last
+    """
+
+    facts: ClassVar[Facts] = Facts(None, 440, "14 labels", "none stated (research)", "Xu et al. 2016", _BY_HAND)
+    path: str
+
+    def load(self) -> Loaded:
+        """All rows."""
+        return Loaded(_checked("human-pseaac", self.path, features=440, labels=14))
+
+
+def _checked(name: str, path: str, *, features: int, labels: int) -> Dataset:
+    arff = read_arff(Path(path))
+    if len(arff.attributes) != features + labels:
+        raise DataError(f"'{path}' has {len(arff.attributes)} attributes, and {name} has {features} features and "
+                        f"{labels} labels", remedy=f"get the file from {_KDIS}, or use the dataset 'arff'")
+    return labelled_dataset(name, arff, labels)
+
+
+def _meka_labels(arff: Arff, path: str) -> tuple[int, Literal["first", "last"]]:
+    found = _MEKA.search(arff.relation)
+    if found is None or not int(found[1]):
+        raise ConfigError(f"'{path}' does not say how many of its attributes are labels",
+                          remedy="set data.labels, and data.labels_are = 'first' if they come first")
+    count = int(found[1])
+    return (count, "first") if count > 0 else (-count, "last")

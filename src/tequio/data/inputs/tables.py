@@ -1,4 +1,8 @@
-"""Tables from files and from other libraries' tables, as named columns."""
+"""Tables from files and from other libraries' tables, as named columns.
+
+Data frames and Hugging Face datasets are read by what they offer (`columns`, `column_names`, `features`), without
+importing their libraries.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.data.inputs.column import Columns, columns_of
+from tequio.data.inputs.encoding import image_or_array
 from tequio.errors import DataError, MissingExtra, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from tequio.data.dataset import Array
+    from tequio.data.inputs.column import Columns
+
 
 _DELIMITERS = ",;\t|"
 
@@ -78,7 +87,7 @@ def _arrow_values(column: Any) -> Any:
     return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy()
 
 
-def _parse_csv(lines: Any, path: Path) -> tuple[list[str], list[list[str]]]:
+def _parse_csv(lines: Iterable[str], path: Path) -> tuple[list[str], list[list[str]]]:
     first = next(iter(lines), "")
     if not first.strip():
         raise DataError(f"'{path}' is empty", remedy="the first line has to name the columns")
@@ -110,3 +119,40 @@ _READERS: dict[str, Callable[[Path], Columns]] = {
     ".txt": columns_from_csv,
     ".parquet": columns_from_parquet,
 }
+
+
+def columns_or_arrays(data: Any, target: str | Sequence[str] | None
+                      ) -> tuple[Columns | tuple[Any, ...], Sequence[str] | None]:
+    """Named columns; or, where rows are images or vectors, (features, target) arrays and the names of the classes."""
+    plain = data.with_format(None)
+    arrays = {name: _values(plain, name) for name in data.column_names}
+    wide = [name for name, values in arrays.items() if values.ndim > 1]
+    if not wide:
+        return columns_of({name: _named(data, name, values) for name, values in arrays.items()}), None
+    others = [name for name in arrays if name not in wide]
+    if len(wide) > 1 or len(others) > 1 or (isinstance(target, str) and target not in others):
+        raise DataError(f"rows hold arrays in {wide} beside columns {others}; only one array column and one target can "
+                        "be read", remedy="keep two columns with select_columns([...])")
+    names = _class_names(data, others[0]) if others else None
+    return (arrays[wide[0]], arrays[others[0]] if others else None), names
+
+
+def _values(data: Any, name: str) -> Array:
+    values = list(data[name])
+    if values and (isinstance(values[0], list | tuple | np.ndarray) or hasattr(values[0], "getbands")):
+        return np.stack([image_or_array(value) for value in values])
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _class_names(data: Any, name: str) -> Sequence[str] | None:
+    feature = data.features.get(name) if getattr(data, "features", None) else None
+    return getattr(feature, "names", None)
+
+
+def _named(data: Any, name: str, values: Array) -> Array:
+    names = _class_names(data, name)
+    if names is None:
+        return values
+    return np.array([None if value is None else names[int(value)] for value in values], dtype=object)

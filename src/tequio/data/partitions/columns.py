@@ -1,28 +1,20 @@
-"""Vertical federation: the same rows, different columns."""
+"""Vertical federation and transfer: parties that hold different columns, of the same rows or of rows of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from annotated_types import Interval
 
-from tequio.data.partition import Partition
-from tequio.data.partitions.column_lists import (
-    Share,
-    counted_columns,
-    equal_counts,
-    named_columns,
-    require_disjoint,
-    require_flat,
-    shares_to_counts,
-)
-from tequio.data.partitions.dealing import AtLeastOne, NotNegative, require_rows
-from tequio.data.partitions.overlap import deal_with_overlap
+from tequio.data.partition import AtLeastOne, NotNegative, Partition, require_rows
 from tequio.errors import ConfigError, DataError
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
@@ -120,3 +112,128 @@ class Columns:
             return counted_columns(order, self.counts)
         counts = equal_counts(columns, parties) if not self.shares else shares_to_counts(columns, self.shares)
         return counted_columns(order, counts)
+
+
+@register("partition", "rows-and-columns", paper="Liu et al., 2020")
+@dataclass(frozen=True)
+class RowsAndColumns:
+    """Transfer: every party holds its own rows and its own columns, with little or nothing in common.
+
+    A share of the rows and of the columns is common to all parties (none by default); each other row and column is
+    with one party, and all of them are dealt.
+
+    Parameters:
+        parties: how many parties there are
+        row_overlap: what share of the rows all parties hold
+        column_overlap: what share of the columns all parties hold
+        names: the columns of each party by name, which may have some in common; dealt at random when left out
+        target_parties: the numbers of the parties that hold the target
+        minimum_rows: fewest rows a party may have
+    """
+
+    parties: AtLeastOne = 2
+    row_overlap: Share = 0.0
+    column_overlap: Share = 0.0
+    names: tuple[tuple[str, ...], ...] | None = None
+    target_parties: tuple[NotNegative, ...] = (0,)
+    minimum_rows: AtLeastOne = 1
+
+    def deal(self, dataset: Dataset, rng: np.random.Generator) -> Partition:
+        """Give each row and each column to one party or to all."""
+        require_flat(dataset)
+        self._check_target()
+        if self.row_overlap == 0:
+            require_rows(dataset, self.parties, self.minimum_rows)
+        columns = self._columns(dataset, rng)
+        has_target = dataset.schema.target.kind != "none"
+        partition = Partition.of(deal_with_overlap(len(dataset), self.parties, self.row_overlap, rng),
+                                 columns=tuple(columns),
+                                 holds_target=tuple(has_target and party in self.target_parties
+                                                    for party in range(self.parties)))
+        partition.check(self.minimum_rows)
+        return partition
+
+    def _check_target(self) -> None:
+        strangers = [party for party in self.target_parties if party >= self.parties]
+        if strangers:
+            raise DataError(f"party {strangers[0]} cannot hold the target: there are parties 0 to {self.parties - 1}",
+                            remedy="set data.partition.target_parties to some of them")
+
+    def _columns(self, dataset: Dataset, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        if self.names is None:
+            total = len(dataset.schema.features)
+            lists = deal_with_overlap(total, self.parties, self.column_overlap, rng)
+            if not all(len(mine) for mine in lists):
+                raise DataError(f"{self.parties} parties cannot share {total} columns",
+                                remedy="use fewer parties, or a larger data.partition.column_overlap")
+            return lists
+        if len(self.names) != self.parties:
+            raise ConfigError(f"data.partition.names is for {len(self.names)} parties, but data.partition.parties is "
+                              f"{self.parties}", remedy="make them agree")
+        return named_columns(dataset, self.names)
+
+
+Share = Annotated[float, Interval(ge=0, le=1)]
+
+
+def require_flat(dataset: Dataset) -> None:
+    """Refuse images and the like, whose rows have no separate columns."""
+    if len(dataset.schema.shape) > 1:
+        raise DataError(f"'{dataset.name}' has rows of shape {dataset.schema.shape}; only flat tables split by column",
+                        remedy="set data.flatten = true")
+
+
+def named_columns(dataset: Dataset, names: Sequence[Sequence[str]],
+                  may_be_empty: int | None = None) -> list[NDArray[np.int64]]:
+    """Column numbers of the named columns, one list a party; one party may do without."""
+    lists = [np.array([dataset.schema.column(name) for name in mine], np.int64) for mine in names]
+    for party, mine in enumerate(lists):
+        if not len(mine) and party != may_be_empty:
+            raise DataError(f"party {party} has no columns", remedy="name at least one in data.partition.names")
+    return lists
+
+
+def require_disjoint(dataset: Dataset, lists: Sequence[NDArray[np.int64]]) -> None:
+    """Refuse a column that two parties hold, or one party twice."""
+    columns, times = np.unique(np.concatenate(lists), return_counts=True)
+    if times.max() > 1:
+        twice = dataset.schema.names[columns[times > 1][0]]
+        raise DataError(f"column '{twice}' is listed more than once", remedy="give each column to one party")
+
+
+def counted_columns(order: NDArray[np.int64], counts: Sequence[int]) -> list[NDArray[np.int64]]:
+    """Deal columns in an order, so many to each party; the rest to nobody."""
+    if sum(counts) > len(order):
+        raise DataError(f"the parties want {sum(counts)} columns, there are {len(order)}",
+                        remedy="lower data.partition.counts")
+    return [np.sort(mine) for mine in np.split(order, np.cumsum(counts))[:-1]]
+
+
+def shares_to_counts(columns: int, shares: Sequence[float]) -> list[int]:
+    """Whole numbers of columns in proportion to shares that sum to at most 1, by largest remainder."""
+    if sum(shares) > 1 + 1e-9:
+        raise DataError(f"the shares of the columns sum to {sum(shares):.4g}", remedy="make them sum to at most 1")
+    exact = np.asarray(shares) * columns
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    rest = int(np.rint(exact.sum())) - int(counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
+    if counts.min() < 1:
+        raise DataError(f"party {int(counts.argmin())} has no columns", remedy="give it a larger share")
+    return [int(count) for count in counts]
+
+
+def equal_counts(columns: int, parties: int) -> list[int]:
+    """The columns shared out equally, give or take one."""
+    if columns < parties:
+        raise DataError(f"{parties} parties cannot share {columns} columns", remedy=f"use at most {columns} parties")
+    return [columns // parties + (party < columns % parties) for party in range(parties)]
+
+
+def deal_with_overlap(total: int, parties: int, overlap: float, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Sorted numbers below `total` for each party: a random share `overlap` for all, the rest dealt equally."""
+    common = round(total * overlap)
+    if common == total:
+        return [np.arange(total)] * parties
+    order = rng.permutation(total)
+    own = [order[common + party::parties] for party in range(parties)]
+    return [np.sort(np.concatenate([order[:common], mine])) for mine in own]

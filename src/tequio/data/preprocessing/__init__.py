@@ -9,11 +9,10 @@ and the merged statistics equal those of the pooled rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tequio.components import validate
-from tequio.data.preprocessing.categories import Discretise, OneHot, Ordinal
-from tequio.data.preprocessing.columns import Drop, Regroup
+from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordinal, Regroup
 from tequio.data.preprocessing.preparation import Preparation, Statistics
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError, DataError, nearest
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
 
+
 __all__ = ["PREPARATIONS", "Preparation", "Statistics", "fit_together", "preparations", "prepare"]
 
 PREPARATIONS: dict[str, type[Preparation]] = {
@@ -30,14 +30,14 @@ PREPARATIONS: dict[str, type[Preparation]] = {
     "drop": Drop,
     "log1p": Log1p,
     "minmax": MinMax,
-    "onehot": OneHot,
+    "one-hot": OneHot,
     "ordinal": Ordinal,
     "regroup": Regroup,
     "standardise": Standardise,
 }
 
 
-def preparations(wanted: Sequence[str | Mapping[str, Any]]) -> list[Preparation]:
+def preparations(wanted: Sequence[str | Mapping[str, object]]) -> list[Preparation]:
     """The steps that a config lists: names, or tables of a name and parameters."""
     return [_step({"name": item} if isinstance(item, str) else dict(item)) for item in wanted]
 
@@ -65,8 +65,14 @@ def _distinct(datasets: Sequence[Dataset]) -> dict[int, Dataset]:
     return {id(dataset): dataset for dataset in datasets}
 
 
-def _step(item: dict[str, Any]) -> Preparation:
-    name = item.pop("name", None)
+def _step(item: dict[str, object]) -> Preparation:
+    name = str(item.pop("name", None))
     if name not in PREPARATIONS:
-        raise ConfigError(f"data.prepare: there is no step '{name}'", remedy=nearest(str(name), PREPARATIONS))
+        same = [known for known in PREPARATIONS if _letters(known) == _letters(name)]
+        raise ConfigError(f"data.prepare: there is no step '{name}'",
+                          remedy=f"its name is '{same[0]}'" if same else nearest(name, PREPARATIONS))
     return PREPARATIONS[name](**validate(PREPARATIONS[name], item, f"data.prepare '{name}'"))
+
+
+def _letters(name: str) -> str:
+    return name.replace("-", "").replace("_", "")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Array, Dataset
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tequio.data.schema import Schema
+    from numpy.typing import NDArray
 
-Statistics = dict[str, NDArray[Any]]
+    from tequio.data.dataset import Matrix, Schema
+
+
+Statistics = dict[str, Array]
 """Named arrays that hold what was fitted; plain enough to travel in a payload."""
 
 
@@ -41,13 +43,13 @@ def numeric_columns(schema: Schema) -> NDArray[np.int64]:
                     dtype=np.int64)
 
 
-def flat_features(dataset: Dataset) -> Any:
+def flat_features(dataset: Dataset) -> Matrix:
     """The features as a (rows, columns) matrix, whatever the shape of a row."""
     features = dataset.features
     return features if dataset.is_sparse else features.reshape(len(features), len(dataset.schema.features))
 
 
-def with_features(dataset: Dataset, schema: Schema, features: Any) -> Dataset:
+def with_features(dataset: Dataset, schema: Schema, features: Matrix) -> Dataset:
     """The dataset's rows with other features; target, ids and groups stay."""
     source = dataset.source
     return Dataset.of(schema, features, None if schema.target.kind == "none" else dataset.target,
@@ -55,17 +57,17 @@ def with_features(dataset: Dataset, schema: Schema, features: Any) -> Dataset:
                       groups=None if source.groups is None else dataset.groups, name=dataset.name)
 
 
-def dense_table(dataset: Dataset, step: str) -> NDArray[Any]:
+def dense_table(dataset: Dataset, step: str) -> Array:
     """The features as a dense flat table, which some steps need."""
     if dataset.is_sparse or len(dataset.schema.shape) > 1:
         kind = "sparse" if dataset.is_sparse else f"of shape {dataset.schema.shape}"
         raise DataError(f"'{step}' needs a flat table; the rows of '{dataset.name}' are {kind}",
                         remedy=f"leave '{step}' out of data.prepare")
-    table: NDArray[Any] = dataset.features
+    table: Array = dataset.features
     return table
 
 
-def stacked(parts: Sequence[Statistics], key: str) -> NDArray[Any]:
+def stacked(parts: Sequence[Statistics], key: str) -> Array:
     """One statistic of all parties, one on top of the other."""
     shapes = {part[key].shape for part in parts}
     if len(shapes) != 1:
@@ -74,7 +76,7 @@ def stacked(parts: Sequence[Statistics], key: str) -> NDArray[Any]:
     return np.stack([part[key] for part in parts])
 
 
-def check_width(fitted: NDArray[Any], columns: int) -> None:
+def check_width(fitted: Array, columns: int) -> None:
     """Refuse statistics that were fitted on other columns."""
     if fitted.shape[-1] != columns:
         raise DataError(f"a preparation was fitted on {fitted.shape[-1]} numeric columns, the data has {columns}",

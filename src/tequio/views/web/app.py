@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import cache
-from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
+from tequio import registry
 from tequio.errors import RunError, TequioError
+from tequio.views.web import runs
 from tequio.views.web.guard import Guard
 from tequio.views.web.kit import STATIC, Dashboard, page
-from tequio.views.web.pages import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
-    from tequio.views.web.settings import Settings
-
-_PAGES = ("run", "live", "new", "compare", "partition", "tree")
-
-
-def _later(page: str, handler: str) -> Callable[[Request], Awaitable[Response]]:
-    """A handler whose module is imported when it is first needed: the list of runs need not wait for it."""
-
-    async def handle(request: Request) -> Response:
-        module = await run_in_threadpool(import_module, f"tequio.views.web.pages.{page}")
-        found: Any = getattr(module, handler)
-        answer: Response = await (found(request) if inspect.iscoroutinefunction(found)
-                                  else run_in_threadpool(found, request))
-        return answer
-
-    return handle
+    from tequio.views.web.guard import Settings
 
 
 async def _list(request: Request) -> Response:
@@ -51,20 +34,16 @@ async def _list(request: Request) -> Response:
     return answer
 
 
+async def _other_pages(scope: Scope, receive: Receive, send: Send) -> None:
+    """The pages behind the list, which need not wait until they are imported."""
+    router = await run_in_threadpool(_page_router)
+    await router(scope, receive, send)
+
+
 _ROUTES = (
     Route("/", _list),
-    Route("/run/{run:path}", _later("run", "show")),
-    Route("/events/{run:path}", _later("live", "stream")),
-    Route("/compare", _later("compare", "show")),
-    Route("/partition", _later("partition", "show")),
-    Route("/tree/{run:path}", _later("tree", "show")),
-    Route("/drawing/{run:path}", _later("tree", "drawing")),
-    Route("/new", _later("new", "show")),
-    Route("/new/fields", _later("new", "fields")),
-    Route("/start", _later("new", "start"), methods=["POST"]),
-    Route("/stop/{run:path}", _later("run", "stop"), methods=["POST"]),
-    Route("/resume/{run:path}", _later("run", "resume"), methods=["POST"]),
     Mount("/static", StaticFiles(directory=STATIC)),
+    Mount("/", _other_pages),
 )
 
 
@@ -77,14 +56,20 @@ def make_app(settings: Settings) -> Starlette:
 
 
 @cache
+def _page_router() -> Router:
+    from tequio.views.web.pages import ROUTES
+
+    return Router(ROUTES)
+
+
+@cache
 def _warm_up() -> None:
-    Thread(target=_import_pages, daemon=True).start()
+    Thread(target=_import_all, daemon=True).start()
 
 
-def _import_pages() -> None:
-    for name in _PAGES:
-        import_module(f"tequio.views.web.pages.{name}")
-    import_module("tequio.registry").load_everything()
+def _import_all() -> None:
+    _page_router()
+    registry.load_everything()
 
 
 def _explained(request: Request, error: Exception) -> Response:

@@ -12,14 +12,17 @@ from pydantic import BaseModel, BeforeValidator
 
 from tequio import registry
 from tequio.attacks.hostility import Schedule
-from tequio.experiments.config import complete, resolved
-from tequio.experiments.tables import Config
-from tequio.experiments.toml import write_toml
+from tequio.experiments.config.complete import complete, resolved
+from tequio.experiments.config.tables import Config
+from tequio.experiments.config.toml import write_toml
 from tequio.federation.federation import Rules
 from tequio.views.components import about, meanings, parameters, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from tequio.experiments.running.store import Plain
+
 
 FURTHER = "further"
 """The field for what has none of its own, in TOML."""
@@ -144,11 +147,11 @@ def _kind(table: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _default_config() -> dict[str, Any]:
+def _default_config() -> Plain:
     return resolved(complete({}))
 
 
-def _defaults(table: str) -> dict[str, Any]:
+def _defaults(table: str) -> Plain:
     place: Any = _default_config()
     for part in filter(None, table.split(".")):
         place = place[part]

@@ -1,22 +1,25 @@
-"""The list of runs in a folder, kept in memory and read again only where files changed."""
+"""The list of runs in a folder, kept in memory and read again where files changed, and which processes write them."""
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tequio.errors import TequioError
-from tequio.experiments import store
-from tequio.views.web.events import last_facts
-from tequio.views.web.reading import DAMAGE, read_config, read_summary
-from tequio.views.web.writers import Writers
+from tequio.experiments.running import store
+from tequio.experiments.running.store import BASELINES, EVENTS
+from tequio.views.web.reading import DAMAGE, last_facts, read_config, read_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from tequio.experiments.running.store import Plain
+
 
 FINISHED, RUNNING, STOPPED, FAILED, CORRUPT = STATUSES = ("finished", "running", "stopped", "failed", "corrupt")
 LOG = "dashboard.log"
@@ -102,7 +105,7 @@ def log_text(folder: Path, most: int = 20_000) -> str:
         return file.read(most).decode("utf-8", "replace").strip()
 
 
-def headline(metrics: dict[str, Any]) -> tuple[str, float | None]:
+def headline(metrics: Plain) -> tuple[str, float | None]:
     """The metric that stands for a run, and its value: at the coordinator, else at the parties."""
     for prefix in _HEADLINES:
         names = [name.split(".")[1] for name in metrics if name.startswith(prefix)]
@@ -173,3 +176,44 @@ def _reason(cause: Exception) -> str:
     if isinstance(cause, KeyError):
         return f"{cause.args[0]!r} is missing"
     return str(cause) if isinstance(cause, TequioError | OSError) else f"{type(cause).__name__}: {cause}"
+
+
+_LOCKS = Path("/proc/locks")
+_FRESH_SECONDS = 60
+
+
+class Writers:
+    """The locks of one moment."""
+
+    def __init__(self, locks: Path = _LOCKS) -> None:
+        try:
+            self._holders: dict[int, int] | None = dict(_held(locks.read_text(encoding="ascii")))
+        except OSError:
+            self._holders = None
+
+    def process(self, folder: Path) -> int:
+        """The process that writes this run or one of its baselines; 0 where there is none or it is not known."""
+        return next((pid for pid in map(self._holder, _event_files(folder)) if pid and pid > 0), 0)
+
+    def is_written(self, folder: Path) -> bool:
+        """Whether some process is writing this run or one of its baselines."""
+        if self._holders is not None:
+            return any(self._holder(path) is not None for path in _event_files(folder))
+        return any(time.time() - path.stat().st_mtime < _FRESH_SECONDS for path in _event_files(folder))
+
+    def _holder(self, path: Path) -> int | None:
+        return (self._holders or {}).get(path.stat().st_ino)
+
+
+def _event_files(folder: Path) -> Iterator[Path]:
+    for path in (folder / EVENTS, *(folder / BASELINES).glob(f"*/{EVENTS}")):
+        if path.is_file():
+            yield path
+
+
+def _held(text: str) -> Iterator[tuple[int, int]]:
+    """Inode and process of every exclusive lock in lines such as '1: FLOCK ADVISORY WRITE 4711 fe:00:22 0 EOF'."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 5 and words[1:4] == ["FLOCK", "ADVISORY", "WRITE"]:
+            yield int(words[5].rpartition(":")[2]), int(words[4])

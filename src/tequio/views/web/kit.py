@@ -1,4 +1,4 @@
-"""What every page needs: the dashboard's state, templates, and forms that only its own pages can send."""
+"""What every page needs: the dashboard's state, folders of runs, templates, and forms that only it can send."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from tequio.experiments.table import shown
-from tequio.views.web.folders import run_folder
+from tequio.errors import RunError
+from tequio.experiments.running.table import shown
 from tequio.views.web.index import Index
 from tequio.views.web.processes import Processes
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from tequio.views.web.settings import Settings
+    from tequio.views.web.guard import Settings
+
 
 Form = list[tuple[str, str]]
 """Fields of a form in their order, by name."""
@@ -115,3 +116,20 @@ async def read_form(request: Request) -> Form:
 def _words(name: str) -> str:
     """A metric's or a key's name for people."""
     return name.replace("_", " ").replace(".", " ")
+
+
+_DEEPEST = 4
+_NOT_IN_NAMES = set("\\\0:")
+
+
+def run_folder(root: Path, name: str) -> Path:
+    """The folder that a run's name under `root` means; one that leads elsewhere means none."""
+    parts = name.split("/")
+    path = root.joinpath(*parts) if len(parts) <= _DEEPEST and all(map(_is_plain, parts)) else None
+    if path is None or not path.is_dir() or not path.resolve().is_relative_to(root.resolve()):
+        raise RunError(f"there is no run '{name[:200]}' in '{root}'", remedy="choose one from the list of runs")
+    return path
+
+
+def _is_plain(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and not _NOT_IN_NAMES & set(part) and part.isprintable()

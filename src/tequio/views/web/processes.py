@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import RunError
-from tequio.experiments.store import CONFIG, explained, new_folder, write_whole
-from tequio.views.web.index import LOG
-from tequio.views.web.writers import Writers
+from tequio.experiments.running.store import CONFIG, explained, new_folder, write_whole
+from tequio.views.web.index import LOG, Writers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tequio.experiments.tables import Config
+    from tequio.experiments.config.tables import Config
+
 
 # A folder with the log of a run would be taken for a run.
 SWEEP, SWEEP_LOG = "sweep.toml", "sweep.log"
@@ -35,7 +35,7 @@ class Processes:
 
     def start(self, config: Config) -> Path:
         """Begin a new run; its folder."""
-        from tequio.experiments.config import config_hash, resolved_toml
+        from tequio.experiments.config.complete import config_hash, resolved_toml
 
         folder = new_folder(config.output.folder, config.name, config_hash(config))
         write_whole(folder / CONFIG, resolved_toml(config).encode())
@@ -44,8 +44,8 @@ class Processes:
 
     def start_sweep(self, given: Mapping[str, Any]) -> Path:
         """Begin, or go on with, a sweep, whose runs appear one after the other below its folder."""
+        from tequio.experiments.config.toml import write_toml
         from tequio.experiments.sweep import sweep_folder
-        from tequio.experiments.toml import write_toml
 
         folder = sweep_folder(str(given["output"]["folder"]), str(given.get("name") or "run"))
         child = self._started.get(folder)

@@ -1,4 +1,4 @@
-"""What someone typed into the form, as a config, or with every mistake at the field where it was made."""
+"""What someone typed into the form, as a config or a sweep, or with every mistake at the field where it was made."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from tequio import registry
 from tequio.attacks.hostility import Schedule
 from tequio.components import parameter_model
 from tequio.errors import ConfigError
-from tequio.experiments.config import complete, copied, with_key
-from tequio.experiments.tables import Config
-from tequio.experiments.toml import write_toml
+from tequio.experiments.config.complete import complete, copied, with_key
+from tequio.experiments.config.tables import Config
+from tequio.experiments.config.toml import write_toml
+from tequio.experiments.sweep import SEEDS, axes_of, sweep_cells
 from tequio.federation.federation import Rules
-from tequio.views.datasets import NOT_HERE, facts_of, where_is
+from tequio.views.components import NOT_HERE, facts_of, where_is
 from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, sections, tables
-from tequio.views.web.sweeping import checked_cells, read_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tequio.experiments.sweep import SweepCell
     from tequio.views.web.fields import Section
+
 
 Given = dict[str, Any]
 
@@ -186,3 +188,55 @@ def _at(given: Mapping[str, Any], table: str) -> Mapping[str, Any]:
     for part in filter(None, table.split(".")):
         place = place.get(part, {}) if isinstance(place, dict) else {}
     return place if isinstance(place, dict) else {}
+
+
+SEEDS_FIELD, VALUES_FIELD = "sweep.seeds", "sweep.values"
+MOST_RUNS = 500
+
+
+def read_sweep(values: Mapping[str, str], errors: dict[str, str]) -> Given:
+    """The `[sweep]` table that was typed, empty for a single run; mistakes are noted at their field."""
+    sweep: Given = {}
+    try:
+        sweep |= axes_of(tomllib.loads(values.get(VALUES_FIELD, "")), "form")
+    except tomllib.TOMLDecodeError as cause:
+        errors[VALUES_FIELD] = f"not valid TOML: {cause}"
+    except ConfigError as cause:
+        errors[VALUES_FIELD] = f"{cause.message}; {cause.remedy}".removeprefix("form: [sweep] ")
+    refused = [key for key in sweep if key == SEEDS or any(key == one or key.startswith(f"{one}.")
+                                                           for one in NOT_OFFERED)]
+    if refused:
+        errors[VALUES_FIELD] = f"'{refused[0]}' cannot be set here"
+    seeds = _seeds(values.get(SEEDS_FIELD, ""), errors)
+    return sweep | ({SEEDS: seeds} if seeds else {})
+
+
+def checked_cells(given: Given, errors: dict[str, str]) -> list[SweepCell]:
+    """Every run of the sweep with its whole config, or what is wrong with one of them."""
+    count = 1
+    for axis in given["sweep"].values():
+        count *= len(axis)
+    if count > MOST_RUNS:
+        errors[VALUES_FIELD] = f"that would be {count:,} runs, and the form starts at most {MOST_RUNS}"
+        return []
+    try:
+        return sweep_cells(given, source="form")
+    except ConfigError as cause:
+        errors[VALUES_FIELD] = str(cause).removeprefix("form: ")
+        return []
+
+
+def _seeds(text: str, errors: dict[str, str]) -> list[int]:
+    """A number counts seeds from 0; a list names them."""
+    if not text:
+        return []
+    try:
+        typed = tomllib.loads(f"seeds = {text}")["seeds"]
+    except tomllib.TOMLDecodeError:
+        typed = None
+    if isinstance(typed, int) and not isinstance(typed, bool) and 0 < typed <= MOST_RUNS:
+        return list(range(typed))
+    if isinstance(typed, list) and typed and all(type(seed) is int and seed >= 0 for seed in typed):
+        return typed
+    errors[SEEDS_FIELD] = "give how many, such as 5, or a list, such as [0, 1, 2]"
+    return []

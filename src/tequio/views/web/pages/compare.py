@@ -1,21 +1,32 @@
-"""Runs compared: a table with statistics, and their curves in one picture."""
+"""Runs compared: a table with the statistics of `tequio compare`, and their curves in one picture."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tequio.experiments import store
-from tequio.views.web.comparison import judge
-from tequio.views.web.curves import AXES, columns_of, metric_names
+from tequio.errors import TequioError
+from tequio.experiments.comparing.comparing import compare_values
+from tequio.experiments.comparing.pairing import values_of
+from tequio.experiments.comparing.values import contenders
+from tequio.experiments.running import store
+from tequio.experiments.running.results import BASELINES, is_finished
+from tequio.experiments.running.store import BASELINES as BASELINE_FOLDER
+from tequio.experiments.showing.comparison import Sheet, rank_lines, sentences, sheets_of
 from tequio.views.web.index import CORRUPT, headline
 from tequio.views.web.kit import dashboard_of, page
-from tequio.views.web.reading import read_table
+from tequio.views.web.reading import AXES, columns_of, metric_names, read_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from tequio.experiments.running.store import Plain
     from tequio.views.web.index import Entry
+
 
 MOST_RUNS = 60
 
@@ -54,6 +65,32 @@ def _labels(entries: list[Entry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
-def _last(curve: dict[str, Any], name: str) -> float | None:
+def _last(curve: Plain, name: str) -> float | None:
     column = curve["columns"].get(name)
     return column[-1] if column else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison says; `trouble` where it can say nothing."""
+
+    sheets: list[Sheet] = field(default_factory=list)
+    sentences: dict[str, list[str]] = field(default_factory=dict)
+    diagram: str = ""
+    trouble: str = ""
+
+
+def judge(folders: Sequence[Path], metric: str, *, baselines: bool = False) -> Verdict:
+    """Compare finished runs, and the baselines beside them if wanted."""
+    beside = [path for folder in folders for name in BASELINES
+              if baselines and is_finished(path := folder / BASELINE_FOLDER / name)]
+    runs, left_out = contenders([*folders, *beside])
+    if not runs:
+        return Verdict(trouble="None of these runs is finished, so there is nothing to compare yet.")
+    try:
+        comparison = compare_values(values_of(runs, metric, left_out=left_out))
+    except TequioError as cause:
+        return Verdict(trouble=f"No statistics: {cause}")
+    ranking = comparison.ranking
+    diagram = "\n".join(rank_lines(ranking, comparison.groups)) if ranking and len(ranking.methods) > 2 else ""
+    return Verdict(sheets_of(comparison), sentences(comparison), diagram)

@@ -10,8 +10,7 @@ from starlette.exceptions import HTTPException
 from tequio.views.web.fields import FURTHER, section_of, tables
 from tequio.views.web.kit import Form, dashboard_of, go_to, page, posted
 from tequio.views.web.reading import read_config
-from tequio.views.web.submission import Submission, read_submission, typed_from, typed_in
-from tequio.views.web.sweeping import SEEDS_FIELD, VALUES_FIELD
+from tequio.views.web.submission import SEEDS_FIELD, VALUES_FIELD, Submission, read_submission, typed_from, typed_in
 
 if TYPE_CHECKING:
     from starlette.requests import Request

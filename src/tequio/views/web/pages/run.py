@@ -1,28 +1,34 @@
-"""One run: how far it is, its curves, its parties, its config; stop it or go on with it."""
+"""One run: how far it is, its curves as they grow, its parties, its config; stop it or go on with it."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from starlette.responses import StreamingResponse
 
 from tequio.errors import ConfigError
-from tequio.experiments import store
-from tequio.experiments.table import Table
-from tequio.views.tables import STOPPED
-from tequio.views.web.curves import AXES, metric_names, run_curves
-from tequio.views.web.events import read_batch
+from tequio.experiments.running import store
+from tequio.experiments.running.table import Table
+from tequio.experiments.showing.results import STOPPED
 from tequio.views.web.index import CORRUPT, RUNNING, log_text
 from tequio.views.web.kit import Form, dashboard_of, go_to, page, posted
-from tequio.views.web.reading import read_summary, read_table, read_text
+from tequio.views.web.reading import AXES, metric_names, read_batch, read_summary, read_table, read_text, run_curves
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from tequio.experiments.running.store import Plain
     from tequio.views.web.index import Entry
+    from tequio.views.web.processes import Processes
+
 
 MOST_PARTIES = 500
 _FACTS = ("algorithm", "data", "seed", "parties", "seconds", "bytes_up", "bytes_down", "messages", "best_round")
@@ -68,26 +74,26 @@ def resume(request: Request, form: Form) -> Response:
     return go_to(f"/run/{id}")
 
 
-def _facts(summary: dict[str, Any], entry: Entry) -> dict[str, Any]:
-    facts: dict[str, Any] = {"algorithm": entry.algorithm, "data": entry.data, "seed": entry.seed}
+def _facts(summary: Plain, entry: Entry) -> Plain:
+    facts: Plain = {"algorithm": entry.algorithm, "data": entry.data, "seed": entry.seed}
     facts |= {name: summary[name] for name in _FACTS if name in summary}
     if "stopped" in summary:
         facts["ended"] = STOPPED.get(str(summary["stopped"]), str(summary["stopped"]))
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def _numbers(summary: dict[str, Any]) -> dict[str, float]:
+def _numbers(summary: Plain) -> dict[str, float]:
     """All metrics that a finished run ended with."""
     return {name: value for name, value in summary.get("metrics", {}).items() if isinstance(value, int | float)}
 
 
-def _privacy(summary: dict[str, Any]) -> str:
+def _privacy(summary: Plain) -> str:
     """What a run that adds noise for privacy says about it."""
     stated = summary.get("privacy")
     return str(stated.get("words", "")) if isinstance(stated, dict) else ""
 
 
-def _axes(curves: list[dict[str, Any]]) -> dict[str, str]:
+def _axes(curves: list[Plain]) -> dict[str, str]:
     present = {name for one in curves for name in one["columns"]} | {"round"}
     return {name: title for name, title in AXES.items() if name in present}
 
@@ -109,3 +115,41 @@ def _party_table(folder: Path, chosen: dict[str, int]) -> Table:
 def _place(name: str) -> tuple[float, str]:
     """Numbers in their order, names after them."""
     return (int(name), "") if name.isdecimal() else (inf, name)
+
+
+PAUSE_SECONDS = 0.5
+_LOOKS_A_CHECK = 4
+
+
+async def stream(request: Request) -> Response:
+    """Server-sent events from where the browser left off."""
+    dashboard = dashboard_of(request)
+    folder = dashboard.folder(request.path_params["run"])
+    begin = request.headers.get("last-event-id") or request.query_params.get("from", "0")
+    offset = int(begin) if begin.isdecimal() and len(begin) < 19 else 0
+    return StreamingResponse(_grown(folder, offset, dashboard.processes), media_type="text/event-stream")
+
+
+async def _grown(folder: Path, offset: int, processes: Processes) -> AsyncIterator[str]:
+    looks = 0
+    while True:
+        # Asked before the file is read: what a run writes last is then never missed.
+        over = looks % _LOOKS_A_CHECK == 0 and not processes.is_running(folder)
+        batch = read_batch(folder / store.EVENTS, offset)
+        offset = batch.offset
+        if batch.cut:
+            yield _message("reload", {}, offset)
+            return
+        if batch:
+            yield _message("grown", {"rounds": batch.rounds, "chosen": batch.chosen, "notes": batch.notes}, offset)
+        elif looks == 0:
+            yield ": nothing new\n\n"
+        if over:
+            yield _message("over", {}, offset)
+            return
+        looks += 1
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _message(kind: str, facts: Plain, offset: int) -> str:
+    return f"id: {offset}\nevent: {kind}\ndata: {json.dumps(facts)}\n\n"

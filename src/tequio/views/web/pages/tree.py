@@ -5,21 +5,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.responses import HTMLResponse
 
 from tequio import registry
 from tequio.errors import ConfigError, RunError, TequioError
-from tequio.experiments import store
-from tequio.experiments.explaining import explain
-from tequio.experiments.results import Result
-from tequio.experiments.vertical_explaining import PartyTrees
+from tequio.experiments.explaining.explaining import explain
+from tequio.experiments.explaining.sources import PartyTrees
+from tequio.experiments.running import store
+from tequio.experiments.running.results import Result
+from tequio.experiments.showing.explanations import (
+    MOST_COLUMNS,
+    MOST_RULES,
+    cells_of,
+    notes_on,
+    shares_lines,
+    sides_of,
+    title_of,
+    tree_html,
+)
+from tequio.experiments.showing.trees import party_page
 from tequio.learners.trees.text import count_text, share_text
-from tequio.views import vertical_trees
-from tequio.views.datasets import NOT_HERE, facts_of, where_is
-from tequio.views.explanation_files import tree_html
-from tequio.views.explanations import MOST_COLUMNS, MOST_RULES, cells_of, notes_on, shares_lines, sides_of, title_of
+from tequio.views.components import NOT_HERE, facts_of, where_is
 from tequio.views.web.guard import POLICY
 from tequio.views.web.kit import dashboard_of, page
 from tequio.views.web.reading import DAMAGE, read_config
@@ -30,8 +38,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from tequio.experiments.explaining import Explained, ExplainedRow
+    from tequio.experiments.explaining.explaining import Explained, ExplainedRow
+    from tequio.experiments.running.store import Plain
     from tequio.views.web.kit import Dashboard
+
 
 _MOST_REMEMBERED = 8
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
@@ -63,7 +73,7 @@ def show(request: Request) -> Response:
 def drawing(request: Request) -> Response:
     """The page that draws the trees, for a frame of the viewer."""
     explained = _explained(request, *(request.query_params.get(name, "").strip() for name in ("row", "party")))
-    html = vertical_trees.page(explained) if isinstance(explained, PartyTrees) else tree_html(explained)
+    html = party_page(explained) if isinstance(explained, PartyTrees) else tree_html(explained)
     # Its script and style stand in the page itself: exactly these may run, and only here.
     allowed = {kind: f"'sha256-{_digest(content)}'" for kind, content in _INLINE.findall(html)}
     policy = POLICY.format(script=allowed["script"], style=allowed["style"], frame="'self'")
@@ -104,7 +114,7 @@ def _refuse_foreign_parts(folder: Path, dashboard: Dashboard) -> None:
         raise ConfigError(f"the rows of '{name}' are not on this machine", remedy=f"type: tequio data fetch {name}")
 
 
-def _shown_row(explained: Explained, row: ExplainedRow) -> dict[str, Any]:
+def _shown_row(explained: Explained, row: ExplainedRow) -> Plain:
     """One row: what is told about it, side by side."""
     sides = {title: cells_of(decision, row.truth) for title, decision in sides_of(explained, row).items()}
     names = dict.fromkeys(name for cells in sides.values() for name in cells)
