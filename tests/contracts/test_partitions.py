@@ -8,7 +8,7 @@ import pytest
 from .subjects import every, labelled, make, table
 
 REPEATS_ROWS = {"columns", "sampled"}  # say so in their docstrings
-ON_LABELS = {"label_sets", "iterative"}
+ON_LABELS = {"label-sets", "iterative"}
 every_partition = every("partition")
 
 
