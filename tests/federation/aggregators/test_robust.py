@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 import numpy as np
@@ -205,9 +208,36 @@ def test_no_weight_at_all_is_an_error(name: str) -> None:
         aggregate(name, random_matrix(4, 0), np.zeros(4))
 
 
-@pytest.mark.parametrize(("name", "peer"), [("median", "Median"), ("trimmed-mean", "TrMean")])
-def test_it_equals_byzfl(name: str, peer: str) -> None:
-    byzfl = pytest.importorskip("byzfl")  # MIT; not among our dependencies
-    matrix = random_matrix(10, 3)
-    theirs = byzfl.Median()(matrix) if peer == "Median" else byzfl.TrMean(2)(matrix)
-    np.testing.assert_allclose(aggregate(name, matrix), theirs, rtol=1e-6)
+@pytest.fixture
+def byzfl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The aggregators of ByzFL (MIT). Its `__init__` is skipped: it imports torchvision, whose wheels only load beside
+    the very build of torch they were made for."""
+    spec = find_spec("byzfl")
+    assert spec is not None, "byzfl is missing; it is part of the extra `dev`"
+    monkeypatch.setitem(sys.modules, "byzfl", module_from_spec(spec))
+    return import_module("byzfl.aggregators")
+
+
+@rows_and_seeds
+def test_byzfl_gives_the_same(byzfl: Any, count: int, seed: int) -> None:
+    matrix = random_matrix(count, seed)
+    hostile = int(0.2 * count)
+    for found, theirs in ((aggregate("median", matrix), byzfl.Median()),
+                          (aggregate("trimmed-mean", matrix, trim=0.2), byzfl.TrMean(hostile)),
+                          (aggregate("centred-clipping", matrix, radius=1.5, steps=2),
+                           byzfl.CenteredClipping(L=2, tau=1.5))):
+        np.testing.assert_allclose(found, theirs(matrix), rtol=1e-9)
+    # Both come to the point itself only in the limit, from different starts.
+    np.testing.assert_allclose(aggregate("geometric-median", matrix, steps=2000, tolerance=1e-14),
+                               byzfl.GeometricMedian(nu=1e-6, T=2000)(matrix), atol=1e-6)
+
+
+@rows_and_seeds
+def test_byzfl_gives_the_same_for_krum_with_one_more_hostile_party(byzfl: Any, count: int, seed: int) -> None:
+    # Krum's paper, and we, score an update by its n - f - 2 nearest others. ByzFL takes the n - f nearest including the
+    # update itself, so one more: its f + 1 is our f. Its Multi-Krum keeps n - f updates, thus one fewer there.
+    matrix = random_matrix(count, seed)
+    hostile = int(0.2 * count)
+    np.testing.assert_array_equal(aggregate("krum", matrix), byzfl.Krum(hostile + 1)(matrix))
+    np.testing.assert_allclose(aggregate("multi-krum", matrix, keep=count - hostile - 1),
+                               byzfl.MultiKrum(hostile + 1)(matrix), rtol=1e-12)
