@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tequio.experiments import store
+from tequio.experiments.running import store
 
 SCREEN = 24
 
@@ -28,7 +28,7 @@ test = 0.0
 [data.partition]
 name = "natural"
 [learner]
-name = "sgd_classifier"
+name = "sgd-classifier"
 [engine]
 workers = 1
 """

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import tomllib
 
-from tequio.experiments.flower_party import answer_at
+from tequio.experiments.deploying.flower_party import answer_at
 
 
 def test_joining_makes_a_folder_that_a_supernode_can_be_started_with(tequio, tmp_path):

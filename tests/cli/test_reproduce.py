@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tequio.cli.main import call
-from tequio.experiments.studies import running
+from tequio.studies import plans as running
 
 TOY = Path(__file__).parents[1] / "experiments" / "toy_studies" / "flowers" / "study.toml"
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tequio.experiments.config import read_given
-from tequio.experiments.toml import write_toml
+from tequio.experiments.config.complete import read_given
+from tequio.experiments.config.toml import write_toml
 
 PLUGIN = Path(__file__).parent / "plugins" / "toy.py"
 

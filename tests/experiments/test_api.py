@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.api import fingerprint, gather
-from tequio.experiments.config import load_config
-from tequio.experiments.results import Result
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.running.results import Result
 
 ROWS = np.arange(40.0)[:, None]
 
@@ -40,7 +39,7 @@ def test_datasets_arrays_and_frames_are_taken_for_data(dataset, tmp_path, monkey
     frame = pandas.DataFrame({"x": ROWS[:, 0], "y": np.where(ROWS[:, 0] > 20, "high", "low")})
     forms = [dataset, (ROWS, ROWS[:, 0] > 20), {"name": frame, "target": "y"}]
     for data in forms:
-        result = tequio.run(data=data, learner="sgd_classifier", rounds=1, engine={"workers": 1},
+        result = tequio.run(data=data, learner="sgd-classifier", rounds=1, engine={"workers": 1},
                             **{"data.partition": {"name": "iid", "parties": 2}})
         assert result.summary["parties"] == 2
         assert result.config.data.name == "given"
@@ -50,7 +49,7 @@ def test_datasets_arrays_and_frames_are_taken_for_data(dataset, tmp_path, monkey
 
 def test_a_run_on_an_object_goes_on_only_with_the_same_rows(dataset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    keys = {"learner": "sgd_classifier", "engine": {"workers": 1}, "data.partition.parties": 2}
+    keys = {"learner": "sgd-classifier", "engine": {"workers": 1}, "data.partition.parties": 2}
     short = tequio.run(data=dataset, rounds=1, **keys)
     long = tequio.run(data=dataset, rounds=3, **keys)
     with pytest.raises(ConfigError, match="hand it over again"):

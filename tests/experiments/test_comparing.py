@@ -7,8 +7,8 @@ import pytest
 
 import published_ranks as published
 from tequio.errors import ConfigError, DataError
-from tequio.experiments.comparing import choose_test, compare, compare_values
-from tequio.experiments.values import Values, means_of_problems, read_values
+from tequio.experiments.comparing.comparing import choose_test, compare, compare_values
+from tequio.experiments.comparing.values import Values, means_of_problems, read_values
 
 METHODS = ("FedAvg", "FedProx", "SCAFFOLD", "APFL", "FLProtector")
 FIVE_DOMAINS = [[96.4, 96.3, 96.1, 97.7, 97.6], [74.3, 71.6, 76.5, 82.4, 84.5], [58.4, 53.5, 67.8, 76.4, 77.1],

@@ -3,7 +3,15 @@ import json
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.experiments.config import complete, config_hash, load_config, read_given, resolved, resolved_toml, with_key
+from tequio.experiments.config.complete import (
+    complete,
+    config_hash,
+    load_config,
+    read_given,
+    resolved,
+    resolved_toml,
+    with_key,
+)
 
 
 def error_of(given, source="toy.toml"):

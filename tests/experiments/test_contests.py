@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.experiments.studies.answers import answer, document
-from tequio.experiments.studies.contests import decide
-from tequio.experiments.studies.description import Contest, load_study
-from tequio.experiments.studies.plans import make_plan
-from tequio.experiments.studies.running import store_of
-from tequio.experiments.table import Table
-from tequio.views.critical_difference import save_critical_differences
+from tequio.experiments.running.table import Table
+from tequio.experiments.showing.comparison import save_critical_differences
+from tequio.studies.answers import answer, decide, document
+from tequio.studies.description import Contest, load_study
+from tequio.studies.plans import make_plan, store_of
 from tequio.views.studies import contests_table
 
 SHIPPED = Path(__file__).parents[2] / "studies"
@@ -157,7 +155,7 @@ def test_a_baseline_that_is_not_there_is_named(plan, tmp_path):
     store = store_of(plan, tmp_path / "runs")
     cell = plan.study.cells[0].model_copy(update={"run": "one b: alone"})
     put(store, plan.runs["one b"][0], 0.5)
-    from tequio.experiments.studies.answers import metric_of
+    from tequio.studies.answers import metric_of
 
     with pytest.raises(ConfigError, match="no baseline 'alone' beside the run 'one b'"):
         metric_of(store.finished(plan.runs["one b"][0]), cell.run, cell.metric)
@@ -195,7 +193,7 @@ def test_misprints_are_corrected_and_marked():
 
 
 def test_published_ranks_give_the_published_p():
-    from tequio.experiments.statistics import chi_squared_tail, friedman_statistic
+    from tequio.experiments.comparing.statistics import chi_squared_tail, friedman_statistic
 
     for table in ("multilabel/table-5.9", "multilabel/table-5.14"):
         for contest in load_study(table, SHIPPED).contests:
@@ -207,7 +205,7 @@ def test_published_ranks_give_the_published_p():
 def test_label_tables_and_heat_maps_come_from_the_run_folder(tmp_path):
     from rich.console import Console
 
-    from tequio.views.labels import label_table, party_table, save_label_heatmap, scores_by_label
+    from tequio.views.parties import label_table, party_table, save_label_heatmap, scores_by_label
 
     class Stored:
         summary = {"name": "toy"}

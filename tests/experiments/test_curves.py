@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.experiments.studies.answers import higher_is_better
-from tequio.experiments.studies.curves import curve_metric
-from tequio.experiments.table import Table
+from tequio.experiments.comparing.pairing import curve_metric
+from tequio.experiments.running.table import Table
+from tequio.studies.answers import higher_is_better
 
 RUN = SimpleNamespace(folder=Path("run"), metrics=Table(["round", "test.accuracy", "test.loss"], [
     {"round": 1, "test.accuracy": 0.5, "test.loss": 2.0}, {"round": 2, "test.loss": None},

@@ -9,10 +9,10 @@ import pytest
 
 import tequio
 from tequio.components import build
-from tequio.data.catalogue.digit_five import resized
+from tequio.data.catalogue.digits import resized
 from tequio.errors import ConfigError
 
-DATA = {"name": "digit_worlds", "test_rows": 30, "partition": {"name": "domain", "rows": 40},
+DATA = {"name": "digit-worlds", "test_rows": 30, "partition": {"name": "domain", "rows": 40},
         "split": {"validation": 0.0, "test": 0.2}}
 
 
@@ -69,7 +69,7 @@ def test_domains_must_be_known(tmp_path: Any) -> None:
 
 
 def test_every_digit_is_in_one_domain_and_test_rows_are_apart() -> None:
-    loaded = build("dataset", "digit_worlds").load()
+    loaded = build("dataset", "digit-worlds").load()
     assert (len(loaded.train), len(loaded.test)) == (1497, 300)
     assert set(loaded.train.groups) == {"mnist", "mnist_m", "svhn", "syn", "usps"}
     assert loaded.train.features.min() >= 0

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tequio.experiments.config import read_given
+from tequio.experiments.config.complete import read_given
 from tequio.experiments.sweep import sweep_cells
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import ConfigError, DataError, RunError
-from tequio.experiments.explaining import compared
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.explaining.explaining import compared
+from tequio.experiments.running.scenario import make_scenario
 from tequio.learners.trees.explain import Condition, Explanation
 from tequio.learners.trees.tree import Tree
 
@@ -132,7 +131,7 @@ def test_without_a_checkpoint_only_the_global_side_is_left(tmp_path):
 
 
 def test_a_forest_is_explained_by_its_votes(tmp_path):
-    result = run(tmp_path, algorithm={"name": "fedrf", "trees": 4}, learner={"name": "random_forest", "trees": 4},
+    result = run(tmp_path, algorithm={"name": "fedrf", "trees": 4}, learner={"name": "random-forest", "trees": 4},
                  data="iris")
     explained = tequio.explain(result, row=2)
     votes = explained.rows[0].by_global
@@ -146,7 +145,7 @@ def test_a_forest_is_explained_by_its_votes(tmp_path):
         explained.save_rules(tmp_path / "rules.txt")
 
 
-@pytest.mark.parametrize(("algorithm", "learner"), [("histogram-gbdt", {"name": "boosted_trees", "depth": 2}),
+@pytest.mark.parametrize(("algorithm", "learner"), [("histogram-gbdt", {"name": "boosted-trees", "depth": 2}),
                                                     ("xgboost-bagging", {"name": "xgboost", "depth": 2}),
                                                     ("voting", {"name": "cart"})])
 def test_other_ensembles_decide_as_they_predict(tmp_path, algorithm, learner):
@@ -161,7 +160,7 @@ def test_other_ensembles_decide_as_they_predict(tmp_path, algorithm, learner):
 
 
 def test_what_is_not_made_of_trees_is_not_explained(tmp_path):
-    result = run(tmp_path, data="iris", learner="sgd_classifier")
+    result = run(tmp_path, data="iris", learner="sgd-classifier")
     with pytest.raises(ConfigError, match=r"'fedavg' is not made of trees: .*id3, cart.*random forest.*boosted trees"):
         tequio.explain(result, row=0)
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.statistics import rank_methods
-from tequio.experiments.studies.answers import Row
-from tequio.experiments.studies.contests import Decided
-from tequio.experiments.studies.description import Contest, load_study
-from tequio.experiments.studies.keeping import FILE, configs_of, keep_results, kept_contests, kept_rows, read_kept
-from tequio.experiments.studies.plans import make_plan
-from tequio.views.results_page import remark, study_part, summary_part
+from tequio.experiments.comparing.statistics import rank_methods
+from tequio.studies.answers import Decided, Row
+from tequio.studies.description import Contest, load_study
+from tequio.studies.keeping import FILE, configs_of, keep_results, kept_contests, kept_rows, read_kept
+from tequio.studies.plans import make_plan
+from tequio.views.studies import remark, study_part, summary_part
 
 STUDIES = Path(__file__).parent / "toy_studies"
 

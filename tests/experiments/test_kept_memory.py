@@ -69,7 +69,7 @@ def test_one_party_and_all_rows_in_one_place_are_the_same(tmp_path: Any) -> None
 @pytest.mark.parametrize("other", [
     {"algorithm": {"name": "pfedme"}, "local": {"optimizer_memory": "kept"}},
     {"algorithm": {"name": "fednova"}, "local": {"momentum": 0.9, "optimizer_memory": "kept"}},
-    {"learner": {"name": "sgd_classifier"}, "local": {"optimizer_memory": "kept"}},
+    {"learner": {"name": "sgd-classifier"}, "local": {"optimizer_memory": "kept"}},
 ])
 def test_who_cannot_keep_it_says_so(tmp_path: Any, other: dict[str, Any]) -> None:
     with pytest.raises(TequioError, match=r"optimizer_memory|optimizer remembers|momentum of earlier"):

@@ -9,7 +9,7 @@ import pytest
 import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.model_registry import ModelRegistry, registries
+from tequio.experiments.deploying.model_registry import ModelRegistry, registries
 
 
 @pytest.fixture(scope="module")

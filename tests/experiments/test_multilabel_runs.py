@@ -9,17 +9,17 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.baselines import baseline_config
-from tequio.experiments.config import complete, config_hash
-from tequio.experiments.results import Result
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.api import baseline_config
+from tequio.experiments.config.complete import complete, config_hash
+from tequio.experiments.running.results import Result
+from tequio.experiments.running.scenario import make_scenario
 from tequio.experiments.sweep import run_sweep
 
 CONFIG = {
     "name": "labels", "rounds": 6, "learner": {"name": "mlp", "hidden": [8, 4]},
     "local": {"batch": 32, "optimizer": "adam", "learning_rate": 0.01}, "algorithm": {"name": "mlfedavg"},
-    "data": {"name": "digit_properties", "test": 0.1, "feature_noise": {"largest": 0.3},
-             "partition": {"name": "label_sets", "sizes": [3, 2, 1]}, "split": {"validation": 0.2, "test": 0.2}},
+    "data": {"name": "digit-properties", "test": 0.1, "feature_noise": {"largest": 0.3},
+             "partition": {"name": "label-sets", "sizes": [3, 2, 1]}, "split": {"validation": 0.2, "test": 0.2}},
     "evaluation": {"every": 6}, "engine": {"workers": 1}}
 
 
@@ -124,7 +124,7 @@ def test_a_sweep_on_two_processes_gives_what_it_gives_on_one(folder):
 def test_a_sweep_on_processes_takes_a_dataset_object_and_tells_of_a_failing_cell(folder):
     from tequio.components import build
 
-    data = build("dataset", "digit_properties").load().train
+    data = build("dataset", "digit-properties").load().train
     table = {**CONFIG["data"], "name": data}
     swept = tequio.sweep({**CONFIG, "rounds": 1, "data": table}, engine={"workers": 2}, sweep={"seeds": [0, 1]})
     assert len(swept.results) == 2

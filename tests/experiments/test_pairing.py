@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.comparing import compare
-from tequio.experiments.finding import contenders, find_runs
-from tequio.experiments.pairing import shared_metric, values_of
+from tequio.experiments.comparing.comparing import compare
+from tequio.experiments.comparing.pairing import shared_metric, values_of
+from tequio.experiments.comparing.values import contenders, find_runs
 
 
 def pair(folder, **options):

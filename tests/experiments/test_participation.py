@@ -10,9 +10,10 @@ import pytest
 from scipy.stats import kstest
 
 import tequio
-from tequio.experiments.fairness import by_group, jain_index
-from tequio.experiments.participation import (
+from tequio.experiments.running.participation import (
     Participation,
+    by_group,
+    jain_index,
     participation,
     participation_table,
     selection_metrics,
@@ -113,7 +114,7 @@ def test_a_run_keeps_who_took_part_and_what_each_added(run):
 
 
 def test_no_party_holds_a_row_that_the_coordinator_keeps(run):
-    from tequio.experiments.scenario import make_scenario
+    from tequio.experiments.running.scenario import make_scenario
 
     scenario = make_scenario(run.config)
     parts = [scenario.test.ids, scenario.validation.ids,
@@ -124,8 +125,8 @@ def test_no_party_holds_a_row_that_the_coordinator_keeps(run):
 
 
 def test_the_same_steps_prepare_the_rows_the_coordinator_keeps():
-    from tequio.experiments.config import complete
-    from tequio.experiments.scenario import make_scenario
+    from tequio.experiments.config.complete import complete
+    from tequio.experiments.running.scenario import make_scenario
 
     given = {"name": "wine", "validation": 0.2}
     raw = make_scenario(complete({"data": given}))

@@ -7,10 +7,9 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError
-from tequio.experiments.api import resume_run
-from tequio.experiments.baselines import baseline_config
-from tequio.experiments.config import complete, config_hash
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.api import baseline_config, resume_run
+from tequio.experiments.config.complete import complete, config_hash
+from tequio.experiments.running.scenario import make_scenario
 from tequio.privacy.accounting import Release, epsilon_of
 
 CENTRAL = {"name": "central-dp", "noise": 1.0}
@@ -18,7 +17,7 @@ LOCAL = {"name": "local-dp", "noise": 20.0}
 
 
 def given(**changes):
-    config = {"data": {"name": "breast_cancer", "partition": {"name": "iid", "parties": 8},
+    config = {"data": {"name": "breast-cancer", "partition": {"name": "iid", "parties": 8},
                        "split": {"validation": 0.0, "test": 0.0}},
               "rounds": 4, "algorithm": {"name": "fedavg", "weights": "uniform"},
               "local": {"learning_rate": 1e-4}, "stages": [CENTRAL], "evaluation": {"at": ["coordinator"]},
@@ -107,7 +106,7 @@ def test_the_noise_of_private_rows_is_calibrated_too():
 
 @pytest.mark.parametrize(("reason", "changes"), [
     ("also sends gradients", {"algorithm": {"name": "scaffold", "control_from": "gradient"}}),
-    ("only torch learners", {"learner": "logistic_regression"}),
+    ("only torch learners", {"learner": "logistic-regression"}),
     ("the selector 'oort'", {"selector": {"name": "oort", "count": 2}})])
 def test_what_voids_private_rows_is_refused(reason, changes):
     with pytest.raises(ConfigError, match=reason):

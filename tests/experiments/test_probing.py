@@ -9,8 +9,8 @@ import pytest
 import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError
-from tequio.experiments.probing.probes import PROBES, probe, probe_table
-from tequio.experiments.probing.target import probed
+from tequio.probing.probes import PROBES, probe, probe_table
+from tequio.probing.target import probed
 
 BASE = {"data": {"name": "digits", "test": 0.9, "one_class": "allow", "split": {"validation": 0.0, "test": 0.0},
                  "partition": {"name": "iid", "parties": 8}},

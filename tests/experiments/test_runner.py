@@ -10,8 +10,8 @@ import pytest
 import tequio
 from tequio.errors import ConfigError, PartyError
 from tequio.experiments.api import resume_run
-from tequio.experiments.config import complete, with_key
-from tequio.experiments.runner import run_config
+from tequio.experiments.config.complete import complete, with_key
+from tequio.experiments.running.runner import run_config
 
 NO_CLOCK = ("seconds",)
 
@@ -199,7 +199,7 @@ def test_a_run_goes_on_without_a_failing_party_where_the_rules_say_so(given):
 def test_the_api_takes_keywords_and_objects(given, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     rows = np.arange(40.0)[:, None]
-    result = tequio.run(data=(rows, rows[:, 0] > 20), learner="sgd_classifier", rounds=1, seed=3,
+    result = tequio.run(data=(rows, rows[:, 0] > 20), learner="sgd-classifier", rounds=1, seed=3,
                         engine={"workers": 1}, **{"data.partition.parties": 2})
     assert result.summary["parties"] == 2
     assert result.config.data.name == "given"

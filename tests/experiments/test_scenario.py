@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature, Schema, Target
+from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import ConfigError, DataError
-from tequio.experiments.config import complete
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.scenario import make_scenario
 
 
 def table(labels, groups, values=None):
@@ -65,7 +64,7 @@ def test_local_preparation_uses_each_partys_own_statistics():
 
 
 def test_preparation_may_change_the_columns():
-    made = scenario(table([0, 1] * 3, [0, 0, 0, 1, 1, 1]), prepare=["onehot"])
+    made = scenario(table([0, 1] * 3, [0, 0, 0, 1, 1, 1]), prepare=["one-hot"])
     assert made.population.schema.names == ("size", "kind=a", "kind=b")
 
 

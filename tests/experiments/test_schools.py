@@ -9,20 +9,18 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from tequio.errors import ConfigError
-from tequio.experiments.config import complete
-from tequio.experiments.runner import run_config
-from tequio.experiments.scenario import make_scenario
-from tequio.experiments.studies.answers import higher_is_better, metric_of
-from tequio.experiments.studies.clusterings import agreement
-from tequio.experiments.studies.comparisons import COMPARISONS, comparison
-from tequio.experiments.studies.description import Figure
-from tequio.learners.clusterings import jaccard_by_match
-from tequio.learners.kmeans import assign
+from tequio.experiments.config.complete import complete
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.scenario import make_scenario
+from tequio.learners.kmeans import assign, jaccard_by_match
+from tequio.studies.answers import higher_is_better, metric_of
+from tequio.studies.comparisons import COMPARISONS, agreement, comparison
+from tequio.studies.description import Figure
 
 if TYPE_CHECKING:
-    from tequio.experiments.results import Result
+    from tequio.experiments.running.results import Result
 
-STUDENTS = {"name": "made_up_students", "students": 300, "groups": "course", "test": 0.0, "one_class": "allow",
+STUDENTS = {"name": "made-up-students", "students": 300, "groups": "course", "test": 0.0, "one_class": "allow",
             "prepare": ["log1p", "standardise"], "partition": {"name": "domain"}, "split": {"validation": 0.1,
                                                                                              "test": 0.3}}
 

@@ -10,9 +10,8 @@ import pytest
 import tequio
 from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments import sweep
-from tequio.experiments.config import config_hash, load_config
-from tequio.experiments.search_space import read_search
-from tequio.experiments.searching import run_search
+from tequio.experiments.config.complete import config_hash, load_config
+from tequio.experiments.searching import read_search, run_search
 
 RATES = {"local.learning_rate": [0.5, 0.1, 0.001]}
 

@@ -11,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tequio.experiments.statistics import friedman, holm, nemenyi_p, rank_methods
-from tequio.experiments.statistics_bayes import bayesian_signed_rank, draw_weights
-from tequio.experiments.statistics_pairs import (
+from tequio.experiments.comparing.statistics import (
+    bayesian_signed_rank,
     cohen_d,
+    draw_weights,
     estimate,
+    friedman,
+    holm,
+    nemenyi_p,
     rank_biserial,
+    rank_methods,
     smallest_wilcoxon_p,
     wins_ties_losses,
 )

@@ -1,8 +1,8 @@
 import pytest
 
 from tequio.errors import ConfigError
-from tequio.experiments.stopping import Progress, StopRules
-from tequio.experiments.tables import Stop
+from tequio.experiments.config.tables import Stop
+from tequio.experiments.running.limits import Progress, StopRules
 
 
 def play(values, rounds=10, metric="accuracy", seconds=0.0, **rules):

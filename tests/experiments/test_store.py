@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tequio.errors import RunError
-from tequio.experiments import store
 from tequio.experiments.api import resume_run
-from tequio.experiments.checkpoint import Checkpoint, Pace, read_checkpoint, write_checkpoint
-from tequio.experiments.config import complete, with_key
-from tequio.experiments.models import model_sha256, read_model, write_model
-from tequio.experiments.recording import as_json
-from tequio.experiments.runner import run_config
+from tequio.experiments.config.complete import complete, with_key
+from tequio.experiments.running import store
+from tequio.experiments.running.recording import as_json
+from tequio.experiments.running.results import model_sha256, read_model, write_model
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.store import Checkpoint, Pace, read_checkpoint, write_checkpoint
 from tequio.federation.algorithm import State
 
 
@@ -113,7 +113,7 @@ def test_a_journal_goes_on_where_a_checkpoint_was(tmp_path):
 
 def test_two_processes_cannot_write_one_run(tmp_path):
     journal = store.Journal(tmp_path / "events.jsonl")
-    program = ("from pathlib import Path; from tequio.experiments.store import Journal; "
+    program = ("from pathlib import Path; from tequio.experiments.running.store import Journal; "
                f"Journal(Path(r'{tmp_path}/events.jsonl'))")
     second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     journal.close()
@@ -140,7 +140,7 @@ def test_two_runs_in_one_second_get_two_folders(tmp_path):
 def test_the_pace_of_checkpoints_follows_the_config_or_their_cost(monkeypatch):
     assert [round for round in range(1, 10) if Pace(4).due(round)] == [4, 8]
     now = [0.0]
-    monkeypatch.setattr("tequio.experiments.checkpoint.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("tequio.experiments.running.store.time.perf_counter", lambda: now[0])
     pace = Pace(0)
     assert pace.due(1)
     pace.took(0.1)

@@ -11,11 +11,11 @@ import pytest
 
 from tequio import registry
 from tequio.errors import ConfigError
-from tequio.experiments.studies.answers import answer, document, higher_is_better, judge
-from tequio.experiments.studies.comparisons import COMPARISONS
-from tequio.experiments.studies.description import Cell, fits, load_study, studies_folder, study_names
-from tequio.experiments.studies.plans import make_plan, merged
-from tequio.experiments.studies.running import run_missing, store_of
+from tequio.experiments.comparing.values import fits
+from tequio.studies.answers import answer, document, higher_is_better, judge
+from tequio.studies.comparisons import COMPARISONS
+from tequio.studies.description import Cell, load_study, studies_folder, study_names
+from tequio.studies.plans import make_plan, merged, run_missing, store_of
 
 SHIPPED = Path(__file__).parents[2] / "studies"
 TOY = Path(__file__).parent / "toy_studies" / "flowers" / "study.toml"

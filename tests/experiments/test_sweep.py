@@ -2,7 +2,7 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError
-from tequio.experiments.config import with_key
+from tequio.experiments.config.complete import with_key
 from tequio.experiments.sweep import run_sweep, sweep_cells
 
 SWEEP = {"local.learning_rate": [0.5, 1.0], "seeds": [0, 1, 2]}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tequio.errors import ConfigError
-from tequio.experiments.table import Table, read_csv, shown
+from tequio.experiments.running.table import Table, read_csv, shown
 
 CELLS = st.none() | st.integers() | st.floats(allow_nan=False) | st.just("a, \"b\"")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tequio.errors import ConfigError
-from tequio.experiments.toml import parse_setting, read_toml, write_toml
+from tequio.experiments.config.toml import parse_setting, read_toml, write_toml
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 VALUES = st.recursive(

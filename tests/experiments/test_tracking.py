@@ -3,8 +3,8 @@ import sys
 import pytest
 
 from tequio.errors import MissingExtra
-from tequio.experiments.config import complete, with_key
-from tequio.experiments.runner import run_config
+from tequio.experiments.config.complete import complete, with_key
+from tequio.experiments.running.runner import run_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

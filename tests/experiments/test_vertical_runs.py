@@ -11,9 +11,9 @@ import pytest
 import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError, DataError, QuorumError
-from tequio.experiments.leakage import leakage_table, message_table
-from tequio.experiments.replaying import label_leakage
-from tequio.experiments.table import read_csv
+from tequio.experiments.explaining.replaying import label_leakage
+from tequio.experiments.running.table import read_csv
+from tequio.experiments.running.transcripts import leakage_table, message_table
 from tequio.federation.federation import Federation
 
 COLUMNS = ("income", "debts", "age", "claims")

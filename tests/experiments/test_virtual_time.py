@@ -9,9 +9,9 @@ import pytest
 import tequio
 from tequio.errors import ConfigError
 from tequio.experiments.api import resume_run
-from tequio.experiments.config import complete, config_hash
-from tequio.experiments.runner import run_config
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import complete, config_hash
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.scenario import make_scenario
 
 PHONES = {"name": "phones", "rounds": 6, "seed": 3, "engine": {"workers": 1},
           "data": {"name": "digits", "partition": {"name": "iid", "parties": 20}},

@@ -23,7 +23,7 @@ def join(
 ) -> None:
     """Enrol with a token of `tequio coordinator token NAME --aggregator HOST:PORT`."""
     from tequio.engines.network.enrolment import join as enrol
-    from tequio.engines.network.tokens import read_token
+    from tequio.engines.network.homes import read_token
 
     read = read_token(token)
     if not read.listen:
@@ -40,7 +40,7 @@ def run(
     patience: Annotated[int, typer.Option(help="Give up after so many attempts to dial (0: never).")] = 0,
 ) -> None:
     """Dial the coordinator, let the group's parties dial in, and pass on merged results until you press Ctrl-C."""
-    from tequio.experiments.deploying import serve_aggregator
+    from tequio.experiments.deploying.deploying import serve_aggregator
 
     serve_aggregator(home, patience)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from tequio.experiments.running.store import Plain
 
 
 def bench(
@@ -17,7 +20,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure this engine against a plain PyTorch loop (and peers), as ratios within one run."""
-    from tequio.experiments.bench.cases import CASES, run_case
+    from tequio.bench.cases import CASES, run_case
 
     measured = []
     for name in case or list(CASES):
@@ -27,7 +30,7 @@ def bench(
     typer.echo(json.dumps({"cases": measured})) if as_json else _show(measured)
 
 
-def _show(measured: list[dict[str, Any]]) -> None:
+def _show(measured: list[Plain]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tequio.experiments.comparing import Comparison
+    from tequio.experiments.comparing.comparing import Comparison
 
 
 def compare(
@@ -44,10 +44,10 @@ def compare(
     Two methods: Wilcoxon's signed-rank test. More: Friedman's, then Nemenyi's, or Wilcoxon's with Holm's correction
     against one method. The Bayesian signed-rank test stands beside them.
     """
-    from tequio.experiments import comparing
+    from tequio.experiments.comparing.comparing import compare as compare_runs
 
-    found = comparing.compare(*runs, metric=metric, by=by or (), only=only or (), against=against, over=over,
-                              alpha=alpha, rope=rope, baselines=baselines, lower_is_better=True if lower else None)
+    found = compare_runs(*runs, metric=metric, by=by or (), only=only or (), against=against, over=over,
+                         alpha=alpha, rope=rope, baselines=baselines, lower_is_better=True if lower else None)
     if diagram is not None:
         _draw(found, diagram)
     wanted = [form for form, chosen in (("markdown", markdown), ("latex", latex), ("csv", as_csv), ("json", as_json))
@@ -57,7 +57,7 @@ def compare(
 
 def _draw(found: Comparison, path: Path) -> None:
     from tequio.errors import ConfigError
-    from tequio.views.critical_difference import save_critical_differences
+    from tequio.experiments.showing.comparison import save_critical_differences
 
     if found.ranking is None:
         raise ConfigError("one row has no ranks to draw", remedy="give more seeds or problems")
@@ -70,7 +70,7 @@ def _print(found: Comparison, wanted: list[str], diagram: Path | None) -> None:
     from rich.console import Console
 
     from tequio.errors import ConfigError
-    from tequio.views import comparison
+    from tequio.experiments.showing import comparison
 
     if len(wanted) > 1:
         raise ConfigError(f"--{wanted[0]} and --{wanted[1]} cannot both be printed", remedy="ask for one of them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,8 @@ from tequio.errors import ConfigError
 
 if TYPE_CHECKING:
     from tequio.engines.network.homes import CoordinatorHome
-    from tequio.experiments.results import Result
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import Plain
 
 app = typer.Typer(help="Run a federation between machines: parties dial in here.", no_args_is_help=True)
 
@@ -81,7 +82,7 @@ def run(
     Where `tequio coordinator serve` runs in the same folder, it does the work and this command follows it.
     """
     from tequio.cli.run import printing, shown_progress
-    from tequio.experiments.deploying import run_here_or_there
+    from tequio.experiments.deploying.deploying import run_here_or_there
 
     if file is None and resume is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio coordinator run FILE.toml")
@@ -98,7 +99,7 @@ def run(
 def serve(home: Home = _HOME, metrics_port: MetricsPort = 0,
           metrics_address: Annotated[str, typer.Option(help="Where the metrics are served.")] = "127.0.0.1") -> None:
     """Stay up: keep the parties' links, and do the runs that `tequio coordinator run` hands over. Logs JSON lines."""
-    from tequio.experiments.deploying import serve_forever
+    from tequio.experiments.deploying.deploying import serve_forever
 
     serve_forever(home, metrics_port, metrics_address)
 
@@ -137,7 +138,7 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
 
 def show_audit(path: Path, as_json: bool) -> None:
     """Verify an audit log and print it."""
-    from tequio.engines.network.audit import entries, verify
+    from tequio.engines.network.telemetry import entries, verify
 
     count, found = verify(path), entries(path)
     if as_json:
@@ -170,7 +171,7 @@ def _ending(days: int, what: str) -> str:
     return f"certificate ended, {what}" if days < 0 else f"certificate ends in {days} days: {what}"
 
 
-def _status_text(found: dict[str, Any]) -> str:
+def _status_text(found: Plain) -> str:
     lines = [f"coordinator   {'running' if found['running'] else 'not running'}, {found['tokens']} unused tokens",
              f"certificates  authority for {found['days_left']['authority']} days, coordinator for "
              f"{found['days_left']['coordinator']} days"]
@@ -187,7 +188,7 @@ def _status_text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _presence(found: dict[str, Any], name: str, facts: dict[str, Any]) -> str:
+def _presence(found: Plain, name: str, facts: Plain) -> str:
     """Whether an enrolled party or aggregator is there."""
     if "aggregator" in facts:
         there = found["aggregators"].get(name)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.data.partition import Partition
     from tequio.data.skew import Skew
+    from tequio.experiments.running.store import Plain
     from tequio.registry import Entry
 
 app = typer.Typer(help="Datasets: list, fetch, describe, and who holds what.", no_args_is_help=True)
@@ -45,7 +46,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
     """Get a dataset's files into the cache, and check them."""
     from tequio import registry
     from tequio.data.catalogue.manifest import data_file
-    from tequio.views.datasets import facts_of
+    from tequio.views.components import facts_of
 
     facts = facts_of(registry.find("dataset", name))
     paths = [str(data_file(file)) for file in (facts.files if facts else ())]
@@ -59,8 +60,8 @@ def describe(name: Name, settings: Settings = None, as_json: Json = False) -> No
     """Show a dataset's schema, class counts, licence and citation."""
     from tequio import registry
     from tequio.components import build
-    from tequio.experiments.toml import parse_setting
-    from tequio.views.datasets import NOT_HERE, facts_of
+    from tequio.experiments.config.toml import parse_setting
+    from tequio.views.components import NOT_HERE, facts_of
 
     entry = registry.find("dataset", name)
     described = _listed(entry) | _card(facts_of(entry))
@@ -79,8 +80,8 @@ def partition(
 ) -> None:
     """Deal a dataset as a run of this config would, and show who holds what and how skewed it is."""
     from tequio.data.skew import measure_skew
-    from tequio.experiments.config import load_config
-    from tequio.experiments.scenario import make_scenario
+    from tequio.experiments.config.complete import load_config
+    from tequio.experiments.running.scenario import make_scenario
     from tequio.views.heatmap import heatmap_of, save_heatmap
 
     # A run would refuse parties of one class; here is where to see them.
@@ -105,7 +106,7 @@ def schema(
 ) -> None:
     """Write down what a table's columns and target mean, for others to follow. It holds names and no rows."""
     from tequio.components import build
-    from tequio.data.schema import save_schema, schema_to_json
+    from tequio.data.dataset import save_schema, schema_to_json
 
     kind = "parquet" if file.suffix == ".parquet" else "csv"
     columns = target if target is None or len(target) > 1 else target[0]
@@ -116,27 +117,27 @@ def schema(
     return typer.echo(f"{len(found.features)} columns, target '{found.target.name}' ({found.target.kind}): {out}")
 
 
-def _listed(entry: Entry) -> dict[str, Any]:
-    from tequio.views.datasets import facts_of, where_is
+def _listed(entry: Entry) -> Plain:
+    from tequio.views.components import facts_of, where_is
 
     facts = facts_of(entry)
     return {"name": entry.name, "rows": facts.rows if facts else None, "features": facts.features if facts else None,
             "target": facts.target if facts else "", "where": where_is(facts), "summary": entry.summary}
 
 
-def _card(facts: Facts | None) -> dict[str, Any]:
+def _card(facts: Facts | None) -> Plain:
     if facts is None:
         return {}
     return {"test_rows": facts.test_rows, "groups": facts.groups, "licence": facts.licence, "citation": facts.citation,
             "source": facts.source}
 
 
-def _contents(loaded: Any) -> dict[str, Any]:
-    from tequio.data.partitions.strata import strata
+def _contents(loaded: Any) -> Plain:
+    from tequio.data.splits import strata
 
     dataset: Dataset = loaded.train
     schema = dataset.schema
-    found: dict[str, Any] = {"rows": len(dataset), "features": len(schema.features), "shape": list(schema.shape),
+    found: Plain = {"rows": len(dataset), "features": len(schema.features), "shape": list(schema.shape),
                              "target_kind": schema.target.kind, "target_name": schema.target.name}
     if len(schema.shape) == 1:
         found["columns"] = [{"name": feature.name, "domain": feature.domain} for feature in schema.features]
@@ -161,7 +162,7 @@ def _class_counts(dataset: Dataset) -> dict[str, int]:
     return dict(zip(names, counts[0].tolist(), strict=True))
 
 
-def _partition_document(dataset: Dataset, dealt: Partition, skew: Skew) -> dict[str, Any]:
+def _partition_document(dataset: Dataset, dealt: Partition, skew: Skew) -> Plain:
     from tequio.data.skew import label_counts
 
     counts, classes = label_counts(dataset, dealt)
@@ -172,7 +173,7 @@ def _partition_document(dataset: Dataset, dealt: Partition, skew: Skew) -> dict[
                         for party in range(len(dealt))]}
 
 
-def _held(dataset: Dataset, dealt: Partition, party: int) -> dict[str, Any]:
+def _held(dataset: Dataset, dealt: Partition, party: int) -> Plain:
     """What only partitions by column have to say."""
     if dealt.columns is None:
         return {}
@@ -181,7 +182,7 @@ def _held(dataset: Dataset, dealt: Partition, party: int) -> dict[str, Any]:
             "holds_target": dealt.holds_target is None or dealt.holds_target[party]}
 
 
-def _show_description(described: dict[str, Any]) -> None:
+def _show_description(described: Plain) -> None:
     typer.echo(f"{described['name']}: {described['summary']}")
     typer.echo(f"  {_count(described['rows'])} rows, {_count(described['features'])} features"
                + (f" (a row has shape {tuple(described['shape'])})" if len(described.get("shape", [])) > 1 else "")
@@ -254,7 +255,7 @@ def _print_table(*columns: str, rows: list[list[str]]) -> None:
     console.print(table)
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def _print_json(document: Plain) -> None:
     typer.echo(json.dumps(_plain(document), allow_nan=False))
 
 

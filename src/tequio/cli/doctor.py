@@ -6,9 +6,12 @@ import json
 import os
 import re
 from importlib.metadata import PackageNotFoundError, requires
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from tequio.experiments.running.store import Plain
 
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?[^;]*(?:;.*extra == ["']([\w-]+)["'])?""")
 _NOT_FOR_USERS = ("dev", "docs", "all")
@@ -22,10 +25,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     typer.echo(json.dumps(facts)) if as_json else _show(facts)
 
 
-def examine() -> dict[str, Any]:
+def examine() -> Plain:
     """The facts, as plain data."""
     from tequio.data.fetch import cache_folder
-    from tequio.experiments.environment import describe_environment
+    from tequio.experiments.running.runner import describe_environment
 
     packages = {extra: _versions(names) for extra, names in required_packages().items()}
     missing = [extra for extra, versions in packages.items() if extra and not all(versions.values())]
@@ -53,7 +56,7 @@ def required_packages() -> dict[str, list[str]]:
 
 
 def _versions(names: list[str]) -> dict[str, str]:
-    from tequio.experiments.environment import installed_version
+    from tequio.experiments.running.runner import installed_version
 
     return {name: installed_version(name) for name in names}
 
@@ -70,7 +73,7 @@ def _devices() -> list[str]:
     return found
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: Plain) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -89,7 +92,7 @@ def _show(facts: dict[str, Any]) -> None:
         console.print(f"\n[bold]What to do:[/] {escape(facts['to_type'])}", soft_wrap=True)
 
 
-def _data(facts: dict[str, Any]) -> str:
+def _data(facts: Plain) -> str:
     if not facts["data_folder"]:
         return "$TEQUIO_DATA is not set; datasets are downloaded to the cache"
     return str(facts["data_folder"]) if facts["data_folder_exists"] else f"{facts['data_folder']} does not exist"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tequio.experiments.explaining import Explained
-    from tequio.experiments.vertical_explaining import PartyTrees
+    from tequio.experiments.explaining.explaining import Explained
+    from tequio.experiments.explaining.sources import PartyTrees
 
 
 def explain(
@@ -31,8 +31,8 @@ def explain(
     Then the rules, and the columns that decide most. Ensembles are explained by the votes of their trees. Of trees that
     are spread over parties with different columns, --party shows what that party sees.
     """
-    from tequio.experiments.explaining import explain as explain_run
-    from tequio.experiments.vertical_explaining import PartyTrees
+    from tequio.experiments.explaining.explaining import explain as explain_run
+    from tequio.experiments.explaining.sources import PartyTrees
 
     explained = explain_run(run, row or (), party=party)
     if isinstance(explained, PartyTrees):
@@ -60,7 +60,7 @@ def _show_vertical(seen: PartyTrees, as_json: bool, html: Path | None, other: Pa
 
 
 def _write(explained: Explained, html: Path | None, svg: Path | None, rules: Path | None) -> list[str]:
-    from tequio.views.explanation_files import save_rules, save_tree
+    from tequio.experiments.showing.explanations import save_rules, save_tree
 
     if html is not None:
         save_tree(explained, html, ".html")
@@ -74,7 +74,7 @@ def _write(explained: Explained, html: Path | None, svg: Path | None, rules: Pat
 def _print(explained: Explained, diff: bool, files: list[str]) -> None:
     from rich.console import Console
 
-    from tequio.views.explanations import renderables
+    from tequio.experiments.showing.explanations import renderables
 
     console = Console(highlight=False)
     for part in renderables(explained, diff=diff):

@@ -25,7 +25,7 @@ def write(
                                      metavar="NAME")] = "",
 ) -> None:
     """Write the folder of a Flower app that runs a config. Run again, it goes on where it stopped."""
-    from tequio.experiments.flower_app import write_app
+    from tequio.experiments.deploying.flower_coordinator import write_app
 
     name = write_app(file, folder, settings or [], run)
     typer.echo(f"app           {folder}\nrun           {name}\n\nNext: FLWR_TELEMETRY_ENABLED=0 flwr run {folder} "
@@ -59,6 +59,6 @@ def join(
 @app.command()
 def serve(home: Home = _HOME) -> None:
     """Stay up beside the party's SuperNode, with its rows open: tasks then start in a second. Logs JSON lines."""
-    from tequio.experiments.flower_party import serve as stay
+    from tequio.experiments.deploying.flower_party import serve as stay
 
     stay(home)

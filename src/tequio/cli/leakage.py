@@ -19,9 +19,9 @@ def leakage(
     It is read from the record of the run's messages: names, kinds and shapes of their fields, never their values.
     """
     from tequio.errors import RunError
-    from tequio.experiments.leakage import leakage_table, message_table
-    from tequio.experiments.replaying import label_leakage
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.explaining.replaying import label_leakage
+    from tequio.experiments.running.store import find_folder
+    from tequio.experiments.running.transcripts import leakage_table, message_table
 
     folder = find_folder(run)
     seen, messages = leakage_table(folder), message_table(folder)
@@ -34,7 +34,7 @@ def leakage(
         return
     from rich.console import Console
 
-    from tequio.views.leakage import renderables
+    from tequio.views.privacy import renderables
 
     console = Console(highlight=False)
     for part in renderables(seen, messages, leaks):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from tequio.experiments.running.store import Plain
     from tequio.registry import Entry
 
 _WIDE, _NAMES = 110, 19
@@ -34,7 +35,7 @@ def list(
     typer.echo("\ntequio show NAME says more about one of them.")
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _plain(entry: Entry) -> Plain:
     return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "paper": entry.paper}
 
 

@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-COMMANDS = ("run", "search", "ui", "list", "show", "compare", "report", "explain", "predict", "participation",
-            "leakage", "probe", "verify", "data", "models", "coordinator", "aggregator", "party", "flower",
-            "reproduce", "bench", "doctor")
-"""A command is `tequio/cli/<name>.py` with a function of that name, or with a group of commands called `app`."""
+from tequio.cli import (
+    aggregator,
+    bench,
+    compare,
+    coordinator,
+    data,
+    doctor,
+    explain,
+    flower,
+    leakage,
+    models,
+    participation,
+    party,
+    predict,
+    probe,
+    report,
+    reproduce,
+    run,
+    search,
+    show,
+    ui,
+    verify,
+)
+from tequio.cli import list as listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "run": run.run, "search": search.search, "ui": ui.ui, "list": listing.list, "show": show.show,
+    "compare": compare.compare, "report": report.report, "explain": explain.explain, "predict": predict.predict,
+    "participation": participation.participation, "leakage": leakage.leakage, "probe": probe.probe,
+    "verify": verify.verify, "data": data.app, "models": models.app, "coordinator": coordinator.app,
+    "aggregator": aggregator.app, "party": party.app, "flower": flower.app, "reproduce": reproduce.reproduce,
+    "bench": bench.bench, "doctor": doctor.doctor}
+"""Each a function, or a group of commands; in the order of the help."""
 
 _INTERRUPTED = 130
 
@@ -23,14 +53,11 @@ def make_app() -> typer.Typer:
                       context_settings={"help_option_names": ["-h", "--help"]},
                       help="Federated learning: many parties train one model together, and no party's data leaves it.")
     app.callback()(_root)
-    for name in COMMANDS:
-        if find_spec(f"tequio.cli.{name}") is None:
-            continue
-        module = import_module(f"tequio.cli.{name}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+    for name, command in COMMANDS.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(getattr(module, name))
+            app.command(name)(command)
     return app
 
 
@@ -62,9 +89,9 @@ def call(arguments: list[str]) -> int:
             raise KeyboardInterrupt  # some versions of typer turn Ctrl-C into this code
         return outcome if isinstance(outcome, int) else 0
     except BaseException as error:
-        from tequio.cli.errors import show
+        from tequio.cli import errors
 
-        return show(error, debug=debug)
+        return errors.show(error, debug=debug)
 
 
 def main() -> NoReturn:

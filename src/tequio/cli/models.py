@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
-    from tequio.experiments.model_registry import ModelRegistry
+    from tequio.experiments.deploying.model_registry import ModelRegistry
+    from tequio.experiments.running.store import Plain
 
 app = typer.Typer(help="Models in use: candidate and production, A/B split, promote, roll back, check for drift.",
                   no_args_is_help=True)
@@ -26,8 +27,8 @@ _FOLDER = Path("models")
 def add(name: Name, run: Annotated[str, typer.Argument(help="A finished run: its folder, its name, or 'last'.")],
         folder: Folder = _FOLDER) -> None:
     """Make a run's model the candidate."""
-    from tequio.experiments.results import Result
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import find_folder
 
     version = _registry(folder, name).add(Result(find_folder(run)))
     typer.echo(f"'{name}' version {version.number} is the candidate.")
@@ -36,7 +37,7 @@ def add(name: Name, run: Annotated[str, typer.Argument(help="A finished run: its
 @app.command("list")
 def list_models(folder: Folder = _FOLDER, as_json: Json = False) -> None:
     """Show all models with their versions in production and on trial."""
-    from tequio.experiments.model_registry import registries
+    from tequio.experiments.deploying.model_registry import registries
 
     found = {registry.name: registry.state for registry in registries(folder)}
     if as_json:
@@ -83,9 +84,9 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Before you adopt a model: is it what its run made, does it fit your table, and are your rows still the same?"""
-    from tequio.data.drift import drift
-    from tequio.data.inputs.read import read
-    from tequio.experiments.model_registry import Version
+    from tequio.data.inputs import read
+    from tequio.data.skew import drift
+    from tequio.experiments.deploying.model_registry import Version
 
     handed = Version(version)
     handed.check()
@@ -98,7 +99,7 @@ def check(
                         f"{largest:g})", remedy="find out why, train again with the new rows, or raise --largest")
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
+def _show(found: Plain, as_json: bool) -> None:
     if as_json:
         return typer.echo(json.dumps({"drift": found}))
     for column, index in sorted(found.items(), key=lambda pair: -pair[1])[:10]:
@@ -107,6 +108,6 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _registry(folder: Path, name: str) -> ModelRegistry:
-    from tequio.experiments.model_registry import ModelRegistry
+    from tequio.experiments.deploying.model_registry import ModelRegistry
 
     return ModelRegistry(folder, name)

@@ -17,8 +17,8 @@ def participation(
 
     Contributions are there where the config has a [contribution] table, or a selector that scores updates.
     """
-    from tequio.experiments.results import Result
-    from tequio.experiments.store import PARTICIPATION, find_folder
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import PARTICIPATION, find_folder
 
     result = Result(find_folder(run))
     metrics = {name: value for name, value in result.summary["metrics"].items()
@@ -28,7 +28,7 @@ def participation(
         return
     from rich.console import Console
 
-    from tequio.views.participation import renderables
+    from tequio.views.parties import renderables
 
     console = Console(highlight=False)
     for part in renderables(result, metrics, top):

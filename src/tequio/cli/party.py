@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tequio.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tequio.engines.network.approvals import Approvals
     from tequio.engines.network.holding import Holding
+    from tequio.engines.network.policy import Approvals
+    from tequio.experiments.running.store import Plain
 
 app = typer.Typer(help="Take part in a federation between machines: your rows stay here.", no_args_is_help=True)
 
@@ -48,7 +49,7 @@ def join(
 ) -> None:
     """Enrol with a join token. The token is used up; the key that is made here never leaves this folder."""
     from tequio.engines.network.enrolment import join as enrol
-    from tequio.engines.network.tokens import read_token
+    from tequio.engines.network.homes import read_token
 
     facts = data_facts(data, target, id, schema, missing, prepare, partition)
     called, holding = look_at(name or party, facts)  # what is wrong is said before the token is used up
@@ -63,7 +64,7 @@ def run(
     patience: Annotated[int, typer.Option(help="Give up after so many attempts to dial (0: never).")] = 0,
 ) -> None:
     """Dial the coordinator, and answer its tasks next to your rows until you press Ctrl-C. Logs JSON lines."""
-    from tequio.experiments.deploying import serve_party
+    from tequio.experiments.deploying.deploying import serve_party
 
     serve_party(home, patience)
 
@@ -104,9 +105,9 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
 
 
 def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
-               partition: Path | None) -> dict[str, Any]:
+               partition: Path | None) -> Plain:
     """What a party notes about its data when it joins."""
-    from tequio.experiments.holdings import NO_DATA
+    from tequio.experiments.deploying.holdings import NO_DATA
 
     return _share(data, partition) if data.startswith(_SHARE) else {
         "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
@@ -114,17 +115,17 @@ def data_facts(data: str, target: str, id: str, schema: Path | None, missing: st
         "schema_path": str(schema.resolve()) if schema is not None else None}
 
 
-def look_at(name: str, facts: dict[str, Any]) -> tuple[str, Holding]:
+def look_at(name: str, facts: Plain) -> tuple[str, Holding]:
     """The party's name and its data, if both can be used."""
-    from tequio.experiments.holdings import open_holding
+    from tequio.experiments.deploying.holdings import open_holding
 
     if not name:
         raise ConfigError("this party has no name", remedy="give it one: --name NAME")
     return name, open_holding(name, facts)
 
 
-def _share(data: str, partition: Path | None) -> dict[str, Any]:
-    from tequio.experiments.config import load_config
+def _share(data: str, partition: Path | None) -> Plain:
+    from tequio.experiments.config.complete import load_config
 
     if partition is None:
         raise ConfigError("a simulated share needs the config that deals it", remedy="give it: --partition FILE.toml")
@@ -136,6 +137,6 @@ def _share(data: str, partition: Path | None) -> dict[str, Any]:
 
 
 def _approvals(home: Path) -> Approvals:
-    from tequio.engines.network.approvals import Approvals
+    from tequio.engines.network.policy import Approvals
 
     return Approvals(home / "approvals")

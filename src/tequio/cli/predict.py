@@ -25,8 +25,8 @@ def predict(
 
     The parties align the new rows by their ids first. Every one of them is needed; who does not answer is named.
     """
-    from tequio.experiments.predicting import predict as predict_rows
-    from tequio.experiments.store import write_whole
+    from tequio.experiments.explaining.replaying import predict as predict_rows
+    from tequio.experiments.running.store import write_whole
 
     table = predict_rows(run, data, id=id, ids=only or (), ask=ask)
     if out is not None:
@@ -36,7 +36,7 @@ def predict(
         return
     from rich.console import Console
 
-    from tequio.views.leakage import plain_table
+    from tequio.views.privacy import plain_table
 
     console = Console(highlight=False)
     console.print(plain_table(f"{len(table)} rows that all parties hold", table, table.columns, table.rows[:top]))

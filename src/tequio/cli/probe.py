@@ -22,16 +22,16 @@ def probe(
     Success stands beside that of guessing. Attacks on updates look on as the coordinator, and as somebody who sees
     models only. Nothing is sent anywhere: the attacks play rounds of their own in this process.
     """
-    from tequio.experiments.probing.probes import probe_table
-    from tequio.experiments.results import Result
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import find_folder
+    from tequio.probing.probes import probe_table
 
     results = [Result(find_folder(run)) for run in runs]
     table = probe_table(results, attack or ())
     if picture:
         from pathlib import Path
 
-        from tequio.views.reconstructions import draw_reconstructions
+        from tequio.views.privacy import draw_reconstructions
 
         draw_reconstructions(results, Path(picture))
     if as_json:
@@ -39,7 +39,7 @@ def probe(
         return
     from rich.console import Console
 
-    from tequio.views.leakage import plain_table
+    from tequio.views.privacy import plain_table
 
     for result in results:
         rows = [row for row in table if row["run"] == result.folder.name]

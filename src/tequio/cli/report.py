@@ -19,7 +19,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write a self-contained HTML report: settings, data, learning, cost, parties, trees, tables with tests."""
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.running.store import find_folder
     from tequio.views.report import save_report
 
     places = [str(find_folder(run)) if run == "last" else run for run in runs]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from tequio.experiments.results import Result
-    from tequio.experiments.studies.answers import Row
-    from tequio.experiments.studies.contests import Decided
-    from tequio.experiments.studies.description import Figure
-    from tequio.experiments.studies.plans import Plan
-    from tequio.experiments.studies.running import Store
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import Plain
+    from tequio.studies.answers import Decided, Row
+    from tequio.studies.description import Figure
+    from tequio.studies.plans import Plan, Store
 
 _INTERRUPTED = 130
 _SOME_FAILED = 1
@@ -42,7 +41,7 @@ def reproduce(
 
     Every finished run is kept, so a table can be stopped at any moment and completed later or in pieces.
     """
-    from tequio.experiments.studies.description import studies_folder, study_names
+    from tequio.studies.description import studies_folder, study_names
 
     folder = studies_folder()
     # A quick run is over before worker processes have started.
@@ -66,21 +65,20 @@ def _finish(failed: bool, interrupted: bool) -> None:
         raise typer.Exit(_INTERRUPTED if interrupted else _SOME_FAILED)
 
 
-def _planned(study: str, folder: Path, options: dict[str, Any]) -> tuple[Plan, Store]:
-    from tequio.experiments.studies.description import load_study
-    from tequio.experiments.studies.plans import make_plan
-    from tequio.experiments.studies.running import store_of
+def _planned(study: str, folder: Path, options: Plain) -> tuple[Plan, Store]:
+    from tequio.studies.description import load_study
+    from tequio.studies.plans import make_plan, store_of
 
     plan = make_plan(load_study(study, folder), **options)
     return plan, store_of(plan, options["out"])
 
 
-def _all(names: list[str], folder: Path, options: dict[str, Any], cells: str, stored: bool, keep: bool,
+def _all(names: list[str], folder: Path, options: Plain, cells: str, stored: bool, keep: bool,
          as_json: bool) -> tuple[bool, bool]:
     """Every study that has cells which fit; whether runs failed, and whether the user stopped it."""
     from rich.console import Console
 
-    from tequio.experiments.studies.answers import answer
+    from tequio.studies.answers import answer
     from tequio.views.studies import verdicts_table
 
     counted, failed = [], False
@@ -103,8 +101,8 @@ def _all(names: list[str], folder: Path, options: dict[str, Any], cells: str, st
 
 
 def _keep(plan: Plan, store: Store, rows: list[Row], folder: Path) -> None:
-    from tequio.experiments.studies.contests import decide
-    from tequio.experiments.studies.keeping import FILE, keep_results
+    from tequio.studies.answers import decide
+    from tequio.studies.keeping import FILE, keep_results
 
     place = folder / plan.study.name
     changed = keep_results(plan, rows, decide(plan, store), place)
@@ -114,9 +112,8 @@ def _keep(plan: Plan, store: Store, rows: list[Row], folder: Path) -> None:
 def _list(folder: Path, out: Path, as_json: bool) -> None:
     from rich.console import Console
 
-    from tequio.experiments.studies.description import load_study, study_names
-    from tequio.experiments.studies.plans import make_plan
-    from tequio.experiments.studies.running import store_of
+    from tequio.studies.description import load_study, study_names
+    from tequio.studies.plans import make_plan, store_of
     from tequio.views.studies import studies_table
 
     found = []
@@ -136,7 +133,7 @@ def _list(folder: Path, out: Path, as_json: bool) -> None:
 def _run(plan: Plan, store: Store, pattern: str) -> tuple[dict[str, str], bool]:
     """Run what is missing; which runs failed and why, and whether the user stopped it."""
     from tequio.errors import ConfigError
-    from tequio.experiments.studies.running import run_missing
+    from tequio.studies.plans import run_missing
     from tequio.views.studies import cells_progress
 
     if not plan.wanted(pattern):
@@ -152,8 +149,7 @@ def _run(plan: Plan, store: Store, pattern: str) -> tuple[dict[str, str], bool]:
 def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_json: bool) -> list[Row]:
     from rich.console import Console
 
-    from tequio.experiments.studies.answers import answer, document
-    from tequio.experiments.studies.contests import decide
+    from tequio.studies.answers import answer, decide, document
     from tequio.views.studies import contests_table, disagreements, study_table
 
     rows, contests = answer(plan, store, problems), decide(plan, store)
@@ -190,7 +186,7 @@ def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> li
 
 
 def _critical_differences(plan: Plan, contests: list[Decided], out: Path) -> list[Path]:
-    from tequio.views.critical_difference import save_critical_differences
+    from tequio.experiments.showing.comparison import save_critical_differences
 
     rankings = {contest.name: contest.ranking for contest in contests if contest.ranking}
     path = out / plan.study.name / f"critical_differences{'-quick' if plan.quick else ''}.png"
@@ -202,12 +198,10 @@ def _critical_differences(plan: Plan, contests: list[Decided], out: Path) -> lis
 
 def _draw(plan: Plan, figure: Figure, finished: dict[str, list[Result]], path: Path) -> list[Path]:
     """A figure of finished runs; all but that of the parties look at the first seed."""
-    from tequio.experiments.studies.clusterings import centroids_of
-    from tequio.views.agreement import save_agreement
-    from tequio.views.centroids import save_centroids
-    from tequio.views.schools import save_schools
-    from tequio.views.timelines import save_timelines
-    from tequio.views.trust import save_trust
+    from tequio.studies.comparisons import centroids_of
+    from tequio.views.clusters import save_agreement, save_centroids
+    from tequio.views.parties import save_schools
+    from tequio.views.timelines import save_timelines, save_trust
 
     title, drawn = plan.study.title, {run: finished[run][0] for run in figure.runs}
     if figure.kind == "schools":
@@ -225,7 +219,7 @@ def _draw(plan: Plan, figure: Figure, finished: dict[str, list[Result]], path: P
 
 def _curves(plan: Plan, rows: list[Row], out: Path) -> list[Path]:
     """Draw the study's cells over each other, as far as they are finished."""
-    from tequio.views.study_curves import save_curves
+    from tequio.views.studies import save_curves
 
     path = out / plan.study.name / f"curves{'-quick' if plan.quick else ''}.png"
     if plan.study.curves is None or not save_curves(rows, plan.study.curves, path, title=plan.study.title):

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when the command runs
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tequio.experiments.recording import Listener
-    from tequio.experiments.results import Result
+    from tequio.experiments.running.recording import Listener
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import Plain
     from tequio.experiments.sweep import SweepResult
-    from tequio.views.grid import Grid
+    from tequio.views.heatmap import Grid
 
 _advice: list[str] = []
 
@@ -62,11 +63,11 @@ def how_to_resume() -> str:
 
 
 def _work(file: Path | None, resume: str | None, overrides: list[str],
-          listen: Listener) -> tuple[dict[str, Any], Callable[[], None]]:
+          listen: Listener) -> tuple[Plain, Callable[[], None]]:
     from tequio.experiments import api
-    from tequio.experiments.config import complete, read_given
+    from tequio.experiments.config.complete import complete, read_given
+    from tequio.experiments.config.toml import parse_setting
     from tequio.experiments.sweep import run_sweep
-    from tequio.experiments.toml import parse_setting
 
     if resume is not None:
         result = api.resume_run(resume, file, dict(map(parse_setting, overrides)), listen=listen)
@@ -94,9 +95,9 @@ def shortcuts(*, seed: int | None = None, engine: str | None = None, workers: in
 @contextmanager
 def shown_progress(quiet: bool, command: str = "tequio run --resume") -> Iterator[Listener]:
     """Somebody who listens to a run, shows its progress, and remembers how to go on with it."""
-    from tequio.views.progress import shown
+    from tequio.experiments.showing.progress import shown
 
-    def remember(kind: str, facts: dict[str, Any]) -> None:
+    def remember(kind: str, facts: Plain) -> None:
         if kind == "cell":
             _advice.append("To go on, type the same command again: finished cells are kept.")
         if kind in ("start", "resume"):
@@ -129,7 +130,7 @@ def printing(wanted: bool) -> Iterator[Callable[[str], None]]:
 
 def _reason(stopped: str) -> str:
     """A stop reason in words; algorithms give theirs in words already."""
-    from tequio.views.tables import STOPPED
+    from tequio.experiments.showing.results import STOPPED
 
     return STOPPED.get(stopped, stopped)
 
@@ -138,7 +139,7 @@ def show_run(result: Result) -> None:
     """Print what came of a run."""
     from rich.console import Console
 
-    from tequio.views.tables import result_table
+    from tequio.experiments.showing.results import result_table
 
     console, summary = Console(), result.summary
     console.print()
@@ -155,7 +156,7 @@ def show_run(result: Result) -> None:
 
 
 def _show_labels(result: Result, console: Console) -> None:
-    from tequio.views.labels import HEATMAP, label_table, party_table, save_label_heatmap
+    from tequio.views.parties import HEATMAP, label_table, party_table, save_label_heatmap
 
     for table in (party_table(result), label_table(result)):
         console.print(table)
@@ -168,7 +169,7 @@ def _show_labels(result: Result, console: Console) -> None:
 
 
 def _saved_plot(result: Result) -> str:
-    from tequio.views.plots import PLOT
+    from tequio.experiments.showing.results import PLOT
 
     try:
         result.plot(path=result.folder / PLOT)
@@ -188,7 +189,7 @@ def _saved_times(result: Result) -> str:
 
 
 def _saved_grid(grid: Grid, folder: Path) -> str:
-    from tequio.views.grid import FIGURE, save_grid
+    from tequio.views.heatmap import FIGURE, save_grid
 
     try:
         save_grid(grid, folder / FIGURE)
@@ -200,8 +201,8 @@ def _saved_grid(grid: Grid, folder: Path) -> str:
 def _show_sweep(swept: SweepResult) -> None:
     from rich.console import Console
 
-    from tequio.views.grid import grid_of, grid_table
-    from tequio.views.tables import sweep_table
+    from tequio.experiments.showing.results import sweep_table
+    from tequio.views.heatmap import grid_of, grid_table
 
     console = Console()
     console.print()

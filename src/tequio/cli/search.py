@@ -28,7 +28,7 @@ def search(
     Stop it whenever you like: the same command goes on, and what is finished is not run again.
     """
     from tequio.cli.run import printing, shortcuts, shown_progress
-    from tequio.experiments.config import read_given
+    from tequio.experiments.config.complete import read_given
     from tequio.experiments.searching import run_search
 
     overrides = [*(settings or []), *shortcuts(workers=workers, out=out)]
@@ -45,9 +45,9 @@ def _show(found: SearchResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from tequio.experiments.running.table import shown
+    from tequio.experiments.showing.results import plus_minus
     from tequio.experiments.sweep import short_key
-    from tequio.experiments.table import shown
-    from tequio.views.tables import plus_minus
 
     console, metric = Console(), found.metric
     keys = [column for column in found.table.columns if column not in ("seeds", metric, f"{metric} sd")]

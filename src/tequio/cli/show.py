@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from tequio.experiments.running.store import Plain
 
 
 def show(
@@ -29,7 +32,7 @@ def show(
         _print(one)
 
 
-def _print(one: dict[str, Any]) -> None:
+def _print(one: Plain) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.syntax import Syntax
@@ -47,7 +50,7 @@ def _print(one: dict[str, Any]) -> None:
     console.print(Padding(Syntax(one["example"].rstrip(), "toml", background_color="default"), (0, 2)))
 
 
-def _parameter_table(parameters: list[dict[str, Any]]) -> Any:
+def _parameter_table(parameters: list[Plain]) -> Any:
     from rich.table import Table
     from rich.text import Text
 

@@ -35,7 +35,7 @@ def ui(
         import uvicorn
 
         from tequio.views.web.app import make_app
-        from tequio.views.web.settings import Settings, is_loopback
+        from tequio.views.web.guard import Settings, is_loopback
     except ImportError as cause:
         raise MissingExtra(str(cause.name or "starlette").partition(".")[0], "ui", "the dashboard") from cause
     registry.load_plugins(plugin or ())

@@ -15,8 +15,8 @@ def verify(
 ) -> None:
     """Check the signed transcript of a run with the stage 'verified', line by line; exit code 8 if it is not sound."""
     from tequio.errors import RunError
-    from tequio.experiments.notarising import verify_run
-    from tequio.experiments.store import find_folder
+    from tequio.experiments.running.store import find_folder
+    from tequio.experiments.running.transcripts import verify_run
 
     folder = find_folder(run)
     verdict = verify_run(folder)

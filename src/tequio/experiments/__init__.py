@@ -1,1 +1,1 @@
-"""Experiments: config, scenario, runner, run store, sweeps, and the Python API."""
+"""Experiments: configs, runs, sweeps and searches, comparisons, explanations, deployment, and the Python API."""

@@ -1,11 +1,10 @@
-"""The Python API: `tequio.run` and `tequio.sweep`."""
+"""The Python API: `tequio.run` and `tequio.sweep`, and the baselines beside a run."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,11 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset
-from tequio.data.inputs.read import read
+from tequio.data.inputs import read
 from tequio.errors import ConfigError
-from tequio.experiments.baselines import baseline_config
-from tequio.experiments.config import (
+from tequio.experiments.config.complete import (
     GIVEN_DATA,
+    build_named,
     complete,
     config_hash,
     copied,
@@ -26,20 +25,22 @@ from tequio.experiments.config import (
     resolved,
     with_key,
 )
-from tequio.experiments.recording import ignore
-from tequio.experiments.results import Result, is_finished
-from tequio.experiments.runner import run_config
-from tequio.experiments.store import BASELINES, CONFIG, explained, find_folder
+from tequio.experiments.config.tables import Config, Data
+from tequio.experiments.running.recording import ignore
+from tequio.experiments.running.results import Result, is_finished
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.store import BASELINES, CONFIG, explained, find_folder
 from tequio.experiments.sweep import SweepResult, run_sweep
-from tequio.experiments.tables import Config, Data
+from tequio.learners.learner import GradientLearner, LocalTraining
+from tequio.learners.trees.learner import TreeLearner
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from tequio.experiments.config import Given
-    from tequio.experiments.recording import Listener
+    from tequio.experiments.config.toml import Given
+    from tequio.experiments.running.recording import Listener
 
-    ConfigLike = str | Path | Mapping[str, Any] | Config | None
+    ConfigLike = str | Path | Mapping[str, object] | Config | None
 
 
 _FINGERPRINT = "sha256"
@@ -73,7 +74,7 @@ def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: boo
         return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
-def resume_run(run: str | Path, config: ConfigLike, keys: Mapping[str, Any], *, listen: Listener = ignore) -> Result:
+def resume_run(run: str | Path, config: ConfigLike, keys: Given, *, listen: Listener = ignore) -> Result:
     """Go on with a run from its last checkpoint, to the same numbers as if it had never stopped.
 
     The config is the one in the run's folder unless it is given again. Only what does not change earlier numbers may
@@ -107,7 +108,7 @@ def _run_unless_finished(config: Config, dataset: Dataset | None, listen: Listen
     return run_config(config, dataset=dataset, listen=listen, folder=folder)
 
 
-def gather(config: ConfigLike, keys: Mapping[str, Any]) -> tuple[Given, Dataset | None]:
+def gather(config: ConfigLike, keys: Given) -> tuple[Given, Dataset | None]:
     """A config with keywords on top, and the dataset where one was handed over as an object."""
     if isinstance(config, str | Path):
         given = read_given(config)
@@ -159,9 +160,43 @@ def refuse_changes(stored: Config, config: Config) -> None:
 
 def shown_while(progress: bool, listen: Listener) -> AbstractContextManager[Listener]:
     """A listener that also shows a progress bar, if that is wanted."""
-    return import_module("tequio.views.progress").shown(listen) if progress else nullcontext(listen)
+    if not progress:
+        return nullcontext(listen)
+    from tequio.experiments.showing.progress import shown
+
+    return shown(listen)
 
 
 def source_of(config: ConfigLike) -> str:
     """What errors call a config."""
     return Path(config).name if isinstance(config, str | Path) else "config"
+
+
+MULTILABEL = "mlfedavg"
+"""What the names of algorithms begin with whose parties know different labels."""
+
+_CHANGES: dict[str, Given] = {
+    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "privacy": {}, "aggregator": {},
+              "adoption": {}},
+    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "privacy": {},
+                    "aggregator": {}, "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
+}
+
+
+def baseline_config(config: Config, baseline: str, rounds: int = 0) -> Config:
+    """The config of a baseline: what the baseline has no use for falls back to its default.
+
+    `rounds` is how many the run itself had; where parties know different labels, a party alone is as patient.
+    """
+    given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
+    if config.local["name"] == "dp-sgd":  # what is compared is the same training without protection
+        given["local"] = {key: config.local[key] for key in LocalTraining.__dataclass_fields__}
+    if baseline == "alone" and config.algorithm["name"].startswith(MULTILABEL):
+        given["algorithm"] = {"name": f"{MULTILABEL}-alone", "patience": rounds}
+    if baseline == "centralised":
+        given["data"] = given["data"] | {"partition": {"name": "pooled"}}
+        # A learner that is trained on without gradients (k-means) may depend on how its algorithm starts it; one party
+        # that holds all rows is its centralised form.
+        if not isinstance(build_named("learner", config.learner), GradientLearner | TreeLearner):
+            given["algorithm"] = config.algorithm
+    return complete(given, source=given["name"])

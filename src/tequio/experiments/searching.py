@@ -6,31 +6,40 @@ are proposed again in the same order, and those that are finished are read inste
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge
+from pydantic import Field, ValidationError, model_validator
+
+from tequio.components import explain
 from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments.api import gather, shown_while, source_of
-from tequio.experiments.config import complete, resolved_toml, with_key
-from tequio.experiments.pairing import value_of
-from tequio.experiments.recording import as_json, ignore
-from tequio.experiments.search_space import ALLOWED, Range, Search, check_rows, read_search
-from tequio.experiments.store import safe_name, write_whole
-from tequio.experiments.studies.answers import higher_is_better
+from tequio.experiments.comparing.pairing import curve_metric, more_is_better, value_of
+from tequio.experiments.config.complete import complete, resolved_toml, with_key
+from tequio.experiments.config.tables import Table as ConfigTable
+from tequio.experiments.running.recording import as_json, ignore
+from tequio.experiments.running.store import Plain, safe_name, write_whole
+from tequio.experiments.running.table import Table
 from tequio.experiments.sweep import SweepCell, cell_of, finish_cells, short_value
-from tequio.experiments.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import optuna
+
     from tequio.data.dataset import Dataset
     from tequio.experiments.api import ConfigLike
-    from tequio.experiments.config import Given
-    from tequio.experiments.recording import Listener
-    from tequio.experiments.results import Result
+    from tequio.experiments.config.tables import Config
+    from tequio.experiments.config.toml import Given
+    from tequio.experiments.running.recording import Listener
+    from tequio.experiments.running.results import Result
+
 
 BEST, TRIALS = "best.toml", "trials.csv"
 
@@ -40,7 +49,7 @@ class Trial:
     """One combination: its settings, its runs, and the metric of each (none where a run went astray)."""
 
     number: int
-    settings: dict[str, Any]
+    settings: Given
     results: list[Result]
     values: list[float]
 
@@ -65,7 +74,7 @@ class SearchResult:
         """The config with the best values set: run it, sweep over its seeds, report its test rows."""
         return self.folder / BEST
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Plain:
         """What `tequio search --json` prints."""
         plain = {"search": str(self.folder), "metric": self.metric, "best": self.best.settings,
                  "value": self.best.value, "seeds": len(self.best.results), "config": str(self.best_config),
@@ -94,7 +103,7 @@ def run_search(given: Given, *, source: str = "config", dataset: Dataset | None 
     folder = Path(plain.output.folder) / f"{safe_name(plain.name)}-search"
     work = _Work(base, how, how.seeds or [plain.seed], source, folder, dataset, listen)
     trials = list(_grid(work) if how.method == "grid" else _proposed(work, plain.seed))
-    sign = -1 if higher_is_better(work.metric) else 1
+    sign = -1 if more_is_better(work.metric) else 1
     good = sorted((trial for trial in trials if trial.value is not None), key=lambda trial: sign * (trial.value or 0.0))
     if not good:
         raise ConfigError(f"{source}: no trial has a value of '{work.metric}'",
@@ -110,7 +119,7 @@ class _Work:
         self.base, self.how, self.seeds, self.source = base, how, seeds, source
         self.folder, self.dataset, self.listen, self.metric = folder, dataset, listen, how.metric
 
-    def cells(self, settings: dict[str, Any]) -> list[SweepCell]:
+    def cells(self, settings: Given) -> list[SweepCell]:
         return [cell_of(self.base, settings, seed, self.source) for seed in self.seeds]
 
     def finish(self, cells: list[SweepCell]) -> list[Result]:
@@ -118,7 +127,7 @@ class _Work:
         self.metric = self.metric or _main_metric(results[0])
         return results
 
-    def trial(self, number: int, settings: dict[str, Any], results: list[Result]) -> Trial:
+    def trial(self, number: int, settings: Given, results: list[Result]) -> Trial:
         return Trial(number, settings, results, [value for result in results
                                                  if (value := _value(result, self.metric)) is not None])
 
@@ -148,15 +157,16 @@ def _proposed(work: _Work, seed: int) -> Iterator[Trial]:
         if trial.value is None:
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
         else:
-            study.tell(asked, -trial.value if higher_is_better(work.metric) else trial.value)
+            study.tell(asked, -trial.value if more_is_better(work.metric) else trial.value)
         yield trial
 
 
-def _suggested(asked: Any, key: str, values: list[Any] | Range) -> Any:
+def _suggested(asked: optuna.Trial, key: str, values: list[object] | Range) -> object:
     if isinstance(values, list):
         return values[asked.suggest_categorical(key, list(range(len(values))))]
-    suggest = asked.suggest_int if values.whole else asked.suggest_float
-    return suggest(key, values.low, values.high, log=values.log)
+    if values.whole:
+        return asked.suggest_int(key, int(values.low), int(values.high), log=values.log)
+    return asked.suggest_float(key, values.low, values.high, log=values.log)
 
 
 def _value(result: Result, metric: str) -> float | None:
@@ -189,3 +199,111 @@ def _written(work: _Work, best: Trial, trials: list[Trial], good: list[Trial]) -
     write_whole(work.folder / TRIALS, table.to_csv().encode())
     write_whole(work.folder / BEST, resolved_toml(complete(chosen, source=work.source)).encode())
     return SearchResult(work.folder, work.metric, best, trials, table)
+
+
+ALLOWED = "validation."
+"""A model may be chosen by rows that are kept for that, and by no others."""
+
+_BOUNDS = frozenset({"low", "high"})
+
+
+class Range(ConfigTable):
+    """Values from `low` to `high`, both included; whole numbers where both are. `log` spreads them over magnitudes."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Range:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(f"low = {self.low} and high = {self.high} are no range"
+                             + (" over magnitudes" if self.log else ""))
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+class Search(ConfigTable):
+    """How to look for the best values.
+
+    Parameters:
+        method: try all combinations, or let Optuna's tree-structured Parzen estimator propose them
+        metric: the validation metric that decides (empty: the main one of the data)
+        trials: how many combinations the estimator proposes
+        seeds: every combination is run with each of them (empty: the seed of the config)
+        space: dotted keys with lists of values or, for the estimator, `{low = 0.001, high = 1.0, log = true}`
+    """
+
+    method: Literal["grid", "tpe"] = "grid"
+    metric: str = ""
+    trials: Annotated[int, Ge(1)] = 20
+    seeds: list[Annotated[int, Ge(0)]] = Field(default_factory=list)
+    space: dict[str, list[object] | Range]
+
+    def combinations(self) -> list[Given]:
+        """All of them, the last key fastest."""
+        return [dict(zip(self.space, values, strict=True)) for values in product(*self.space.values())]
+
+
+def read_search(table: Given, source: str) -> Search:
+    """The table, checked; errors name the key."""
+    if not table:
+        raise ConfigError(f"{source} has no [search] table",
+                          remedy='add one: [search.space] with "local.learning_rate" = [0.01, 0.1]')
+    where = "search"
+    try:
+        space = {}
+        for key, value in _flat(table.get("space", {})).items():
+            where = f"search.space.{key}"
+            space[key] = Range.model_validate(value) if isinstance(value, Mapping) else value
+        where = "search"
+        found = Search.model_validate({**table, "space": space})
+    except ValidationError as cause:
+        raise ConfigError(f"{source}: [{where}] {explain(cause)}", remedy="see the how-to on searching") from None
+    _check_space(found, source)
+    _check_metric(found.metric, source)
+    return found
+
+
+def check_rows(config: Config, source: str) -> None:
+    """Whether there are rows to choose by."""
+    if not config.data.split.validation and not config.data.validation:
+        raise ConfigError(f"{source}: nobody keeps validation rows, so there is nothing to choose by",
+                          remedy="set data.split.validation, or data.validation for rows at the coordinator")
+
+
+def _check_space(search: Search, source: str) -> None:
+    if not search.space:
+        raise ConfigError(f"{source}: [search.space] is empty",
+                          remedy='name keys and values: "local.learning_rate" = [0.01, 0.1]')
+    for key, values in search.space.items():
+        if isinstance(values, list) and not values:
+            raise ConfigError(f"{source}: [search.space] '{key}' has no values", remedy="list at least one")
+        if search.method == "grid" and isinstance(values, Range):
+            raise ConfigError(f"{source}: a grid cannot try all of '{key}'",
+                              remedy="list its values, or set search.method = 'tpe'")
+
+
+def _check_metric(metric: str, source: str) -> None:
+    curve = curve_metric(metric) if metric else None
+    name = curve.metric if curve is not None else metric
+    if name and not name.startswith(ALLOWED):
+        raise ConfigError(f"{source}: [search] may not choose by '{metric}': what is chosen by test or training rows "
+                          "looks better than it is", remedy="choose by a metric such as validation.accuracy")
+
+
+def _flat(space: object, prefix: str = "") -> Given:
+    """`[search.space.local]` with `epochs = [1, 5]` is the same as `"local.epochs" = [1, 5]`."""
+    if not isinstance(space, Mapping):
+        return {"": space}
+    keys: Given = {}
+    for key, value in space.items():
+        if isinstance(value, Mapping) and not _BOUNDS & value.keys():
+            keys |= _flat(value, f"{prefix}{key}.")
+        else:
+            keys[f"{prefix}{key}"] = value
+    return keys

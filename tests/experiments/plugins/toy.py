@@ -12,8 +12,7 @@ from annotated_types import Gt
 
 from tequio.algorithms.horizontal.fedavg import FedAvg
 from tequio.data.catalogue.entry import Loaded
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.federation.task import task
 from tequio.learners import metrics
 from tequio.learners.learner import Trained

@@ -1,0 +1,1 @@
+"""Comparing methods over runs: finding and pairing their values, and the statistics on them."""

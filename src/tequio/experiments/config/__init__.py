@@ -1,0 +1,1 @@
+"""Configs: their tables, their defaults, what goes together in them, and TOML both ways."""

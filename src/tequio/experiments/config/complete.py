@@ -1,0 +1,250 @@
+"""Configs: TOML files or keywords in, one complete and checked `Config` out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from tequio import registry
+from tequio.attacks.hostility import Schedule
+from tequio.components import build, explain, parameters_of, validate
+from tequio.data.preprocessing import preparations
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.config.composition import check_composition
+from tequio.experiments.config.tables import Adoption, Config, Data, Evaluation, Noise, Override, Privacy
+from tequio.experiments.config.toml import Given, parse_setting, read_toml, write_toml
+from tequio.federation.federation import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tequio.registry import Entry
+
+
+GIVEN_DATA = "given"
+"""Name of a dataset that was handed over as an object rather than found in the catalogue."""
+
+# table: kind of component, and which one a config that does not say gets
+_COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "minibatch"),
+               "algorithm": ("algorithm", "fedavg"), "selector": ("selector", "all"),
+               "aggregator": ("aggregator", "mean"), "topology": ("topology", "client-server"),
+               "devices": ("devices", "instant"), "availability": ("availability", "always"),
+               "engine": ("engine", "local")}
+
+# These decide where and how fast the numbers come, not which numbers.
+_NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
+
+# Keys that came later count only where they are used, so that earlier runs are found again.
+_CAME_LATER: Given = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
+                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
+                               "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
+                               "contribution": {}, "attack": {}, "algorithm.sealed": False,
+                               "privacy": Privacy().model_dump(),
+                               "algorithm.radius": 0.0, "algorithm.low": 0.0, "algorithm.high": 0.0,
+                               "evaluation.by_domain": Evaluation().by_domain,
+                               "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
+                               "rules.replays": Rules().replays, "data.partition.called": None,
+                               "data.partition.key_holder": False, "data.binary": False, "data.enrolled": False,
+                               "data.groups": "presentation", "data.later": "", "data.columns": False,
+                               "local.optimizer_memory": "fresh", "aggregator.beginning": "alike"}
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a TOML file, put `key=value` overrides on top, and check everything."""
+    given = read_given(path, overrides)
+    return complete(given, source=Path(path).name)
+
+
+def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
+    """What a TOML file says, with overrides on top; files named there are looked for beside it first."""
+    path = Path(path)
+    given = read_toml(path)
+    for text in overrides:
+        key, value = parse_setting(text)
+        given = with_key(given, key, value)
+    given.setdefault("name", path.stem)
+    if isinstance(given.get("plugins"), list):
+        given["plugins"] = [_found(plugin, path.parent) if str(plugin).endswith(".py") else plugin
+                            for plugin in given["plugins"]]
+    for table in ("data", "availability"):
+        if isinstance(given.get(table), dict):
+            given[table] = {key: _found(value, path.parent) if key.endswith("path") else value
+                            for key, value in given[table].items()}
+    return given
+
+
+def with_key(given: Mapping[str, object], dotted: str, value: object) -> Given:
+    """A copy with one dotted key set, tables made on the way."""
+    changed = copied(given)
+    *tables, last = dotted.split(".")
+    place = changed
+    for table in tables:
+        inner = place.setdefault(table, {})
+        if isinstance(inner, str):
+            inner = place[table] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"'{dotted}' cannot be set: '{table}' is not a table", remedy="check the key")
+        place = inner
+    place[last] = value
+    return changed
+
+
+def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
+    """The checked config with every default filled in; an error names file, table, key and the nearest right key."""
+    try:
+        config = Config.model_validate(given)
+    except ValidationError as cause:
+        raise _as_config_error(cause, source) from None
+    registry.load_plugins(config.plugins)
+    filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
+                     for table, (kind, default) in _COMPONENTS.items()}
+    filled["data"] = _filled_data(config.data, source)
+    if config.contribution:
+        filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
+    filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
+    filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
+    preparations(config.data.prepare)
+    filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
+    for party, own in config.overrides.items():
+        training = registry.find("training", filled["local"]["name"]).component
+        validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
+    whole = config.model_copy(update=filled)
+    check_composition(whole)
+    return whole
+
+
+def resolved(config: Config) -> Given:
+    """The complete config as plain data, in a fixed order."""
+    return {key: _plain(value) for key, value in config.model_dump().items()}
+
+
+def resolved_toml(config: Config) -> str:
+    """The complete config as a TOML file that gives the same config again."""
+    return write_toml(resolved(config))
+
+
+def config_hash(config: Config) -> str:
+    """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
+    plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
+    for key, unused in _CAME_LATER.items():
+        *tables, name = key.split(".")
+        place = reduce(lambda table, inner: table[inner], tables, plain)
+        if name in place and place[name] == _plain(unused):
+            del place[name]
+    plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def data_hash(config: Config) -> str:
+    """Identifies who holds which rows: runs of one data hash may differ in what they do with them."""
+    plain = {"seed": config.seed, "data": resolved(config)["data"], "root": config.aggregator.get("root_rows", 0)}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def copied(given: Mapping[str, object]) -> Given:
+    """A copy of the tables and lists; values such as datasets and functions are shared."""
+    return {key: copied(value) if isinstance(value, Mapping) else list(value) if isinstance(value, list)
+            else value for key, value in given.items()}
+
+
+def build_named(kind: str, table: Mapping[str, object], where: str = "",
+                parts: Mapping[str, object] | None = None) -> Any:
+    """The component that a table describes."""
+    parameters = {key: value for key, value in table.items() if key != "name"}
+    return build(kind, str(table["name"]), parameters, where=where, parts=parts)
+
+
+def _filled(kind: str, default: str, table: Mapping[str, object], where: str) -> Given:
+    """A component's table with its name and all its parameters."""
+    name = table.get("name", default)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{where} does not say which {kind} it is", remedy=f"add: name = one of "
+                          f"{', '.join(registry.names(kind)) or 'none registered'}")
+    component = _find(kind, name, where).component
+    given = {key: value for key, value in table.items() if key != "name"}
+    return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _filled_attack(table: Mapping[str, object], where: str) -> Given:
+    """An attack's own parameters, and who attacks when; nothing where nobody attacks."""
+    if not table:
+        return {}
+    when = {key: value for key, value in table.items() if key in Schedule.__dataclass_fields__}
+    own = {key: value for key, value in table.items() if key not in when}
+    return _filled("attack", "", own, where) | _with_defaults(Schedule, validate(Schedule, when, where))
+
+
+def _with_defaults(component: Any, values: Mapping[str, object]) -> Given:
+    whole = component(**values)
+    return {field.name: getattr(whole, field.name) for field in parameters_of(component)}
+
+
+def _filled_data(data: Data, source: str) -> Data:
+    partition = _filled("partition", "iid", data.partition, f"{source}: [data.partition]")
+    if data.name == GIVEN_DATA:
+        return data.model_copy(update={"partition": partition})
+    entry = _find("dataset", data.name, f"{source}: [data]")
+    allowed = [*Data.model_fields, *(field.name for field in parameters_of(entry.component))]
+    for key in data.parameters:
+        if key not in allowed:
+            raise ConfigError(f"{source}: [data] has no key '{key}'", remedy=nearest(key, allowed))
+    own = _filled("dataset", "", {"name": data.name, **data.parameters}, f"{source}: [data]")
+    return data.model_copy(update={"partition": partition, **own})
+
+
+def _find(kind: str, name: str, where: str) -> Entry:
+    try:
+        return registry.find(kind, name)
+    except ConfigError as cause:
+        raise ConfigError(f"{where}: {cause.message}", remedy=cause.remedy) from None
+
+
+def _as_config_error(cause: ValidationError, source: str) -> ConfigError:
+    first = cause.errors()[0]
+    *tables, key = [str(part) for part in first["loc"]]
+    place = f"{source}: [{'.'.join(tables)}]" if tables else source
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"{place} has no key '{key}'", remedy=_hint(key, _keys(Config, tables)))
+    return ConfigError(f"{source}: {explain(cause)}", remedy="see the config reference in the docs")
+
+
+def _hint(key: str, allowed: list[str]) -> str:
+    """The nearest key of the table or, where there is none, the table that has such a key."""
+    near = nearest(key, allowed)
+    homes = {table: list(model.model_fields) for table, field in Config.model_fields.items()
+             if isinstance(model := field.annotation, type) and issubclass(model, BaseModel)}
+    homes |= {table: [field.name for field in parameters_of(registry.find(*wanted).component)]
+              for table, wanted in _COMPONENTS.items()}
+    home = next((table for table, keys in homes.items() if key in keys), "")
+    return f"'{key}' is a key of [{home}]" if home and not near.startswith("did you mean") else near
+
+
+def _keys(model: type[BaseModel], tables: list[str]) -> list[str]:
+    """The keys of a table, found by walking down from the whole config."""
+    for table in tables:
+        inner = model.model_fields[table].annotation if table in model.model_fields else Override
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else Override
+    return list(model.model_fields)
+
+
+def _plain(value: object) -> Any:
+    """Values as JSON and TOML know them; functions and other objects by their name."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return getattr(value, "__qualname__", None) or str(value)
+
+
+def _found(file: object, folder: Path) -> object:
+    """A file beside the config as an absolute path, else as seen from here."""
+    beside = folder / file if isinstance(file, str) else None
+    return str(beside.resolve()) if beside is not None and beside.exists() else file

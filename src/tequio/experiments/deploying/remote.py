@@ -1,0 +1,168 @@
+"""A run with real parties: who they are comes from their greetings, and their rows stay with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tequio.components import build
+from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
+from tequio.data.inputs import read
+from tequio.data.preprocessing import preparations
+from tequio.data.splits import Split
+from tequio.engines.network.engine import NetworkEngine
+from tequio.engines.network.holding import fit_everywhere
+from tequio.errors import ConfigError, DataError
+from tequio.experiments.config.complete import build_named, config_hash
+from tequio.experiments.deploying.holdings import population_of_columns, refuse_common_preparation
+from tequio.experiments.running import store
+from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
+from tequio.experiments.running.recording import ignore
+from tequio.experiments.running.runner import announcement_of, run_config
+from tequio.experiments.running.scenario import Scenario, make_algorithm, make_scenario, overrides_of
+from tequio.federation import payload as payloads
+from tequio.federation.federation import Rules
+from tequio.federation.population import elsewhere
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from threading import Lock
+
+    from tequio.data.dataset import Schema
+    from tequio.engines.network.hub import Gateway
+    from tequio.engines.network.wire import Hello
+    from tequio.experiments.config.tables import Config
+    from tequio.experiments.running.recording import Listener
+    from tequio.experiments.running.results import Result
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+
+
+REAL_PARTIES = "parties"
+_PREPARATION = "preparation"
+_ROSTER = "roster"
+_ONLY_SIMULATED = ("devices", "availability", "attack", "baselines")
+
+
+def run_with_parties(config: Config, service: Gateway, *, listen: Listener = ignore, folder: Path | None = None,
+                     turn: Lock | None = None) -> Result:
+    """Run a config with the parties that dial in at a service, or go on with the run in `folder`.
+
+    Runs that share a process also share the lock `turn`, which the caller holds.
+    """
+    engine = NetworkEngine(build_named("engine", config.engine), service, turn)
+    place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
+    try:
+        scenario = _real_scenario(config, engine, service, place) if config.data.name == REAL_PARTIES else \
+            make_scenario(config)
+    except BaseException:
+        engine.close()
+        raise
+    return run_config(config, listen=listen, folder=place, engine=engine, scenario=scenario)
+
+
+def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, place: Path) -> Scenario:
+    check_rules(config)
+    _refuse_simulation(config)
+    roster = _roster(config, service, place)
+    population = _population(config, roster)
+    test = _test_rows(config, population)
+    preparation = _preparation(config, engine, population, place)
+    if preparation:
+        rows = [_no_rows(population.schema), *([test] if test is not None else [])]
+        for step, statistics in zip(preparations(preparation["steps"]), preparation["statistics"], strict=True):
+            rows = [step.apply(dataset, statistics) for dataset in rows]
+        population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
+                               population.split, population.seed, population.overrides)
+        test = rows[1] if test is not None else None
+    agreed = schema_to_json(population.schema) if _by_columns(config) else next(iter(roster.values())).schema
+    store.write_whole(place / store.SCHEMA, agreed.encode())
+    rules = Rules(**config.rules)
+    algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
+    return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
+                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger,
+                    announced={"schema": agreed, "preparation": preparation})
+
+
+def _no_rows(schema: Schema) -> Dataset:
+    """A dataset of that schema, by which to see what a preparation makes of the columns."""
+    kind = schema.target.kind
+    target = None if kind == "none" else np.zeros((0, schema.target.size) if kind == "multilabel" else 0, np.int64)
+    return Dataset.of(schema, np.zeros((0, *schema.shape), np.float32), target)
+
+
+def _refuse_simulation(config: Config) -> None:
+    """Say which tables are about simulated parties."""
+    simulated = {"devices": "instant", "availability": "always"}
+    for table in _ONLY_SIMULATED:
+        given = getattr(config, table)
+        if given and not (table in simulated and given["name"] == simulated[table]):
+            raise ConfigError(f"'{table}' is about simulated parties, and these are real", remedy=f"leave {table} out")
+    if config.data.prepare and config.data.prepare_scope == "local":
+        raise ConfigError("data.prepare_scope = 'local' is the parties' own business here",
+                          remedy="let each party join with --prepare")
+    if _by_columns(config):
+        refuse_common_preparation(config)
+    if config.data.validation or config.aggregator.get("root_rows"):
+        raise ConfigError("the coordinator holds no rows that it could keep back",
+                          remedy="leave data.validation and aggregator.root_rows out")
+
+
+def _roster(config: Config, service: Gateway, place: Path) -> dict[str, Hello]:
+    """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
+    path = place / _ROSTER
+    asked = build("dataset", REAL_PARTIES, config.data.parameters)
+    names = path.read_text(encoding="utf-8").splitlines() if path.exists() else asked.parties
+    wait = build_named("engine", config.engine).wait
+    if names:
+        there = service.hub.expect(names, wait)
+    else:
+        there = service.hub.wait(lambda here: len(here) >= asked.minimum, wait)
+        if len(there) < asked.minimum:
+            raise service.hub.absent(f"only {len(there)} parties dialled in within {wait:g} s, data.minimum is "
+                                     f"{asked.minimum}")
+        names = list(there)
+    store.write_whole(path, "\n".join(names).encode())
+    return {name: there[name] for name in names}
+
+
+def _by_columns(config: Config) -> bool:
+    return bool(build("dataset", REAL_PARTIES, config.data.parameters).columns)
+
+
+def _population(config: Config, roster: dict[str, Hello]) -> Population:
+    split = Split(**config.data.split.model_dump())
+    if _by_columns(config):
+        population = population_of_columns(roster, split, config.seed)
+        return replace(population, overrides=overrides_of(config, population))
+    schemas = {name: hello.schema for name, hello in roster.items()}
+    first, *others = schemas
+    for name in others:
+        if schemas[name] != schemas[first]:
+            raise DataError(f"the tables of party '{first}' and party '{name}' have different schemas",
+                            remedy="agree on one schema file (tequio data schema) and join with --schema")
+    population = elsewhere(schema_from_json(schemas[first]), list(roster), [hello.rows for hello in roster.values()],
+                           split, config.seed, {})
+    return replace(population, overrides=overrides_of(config, population))
+
+
+def _test_rows(config: Config, population: Population) -> Dataset | None:
+    path = config.data.parameters.get("test_path")
+    return read(path, schema=population.schema, target=population.schema.target.name) if path else None
+
+
+def _preparation(config: Config, engine: NetworkEngine, population: Population, place: Path) -> Payload:
+    """The steps with what the parties together fitted; a resumed run keeps what it began with."""
+    steps, path = list(config.data.prepare), place / _PREPARATION
+    if not steps:
+        return {}
+    if path.exists():
+        return payloads.decode(path.read_bytes())
+    engine.announce(announcement_of(config, place, {"schema": schema_to_json(population.schema)}))
+    engine.open(population)
+    names = [population.name(party) for party in range(len(population))]
+    found = {"steps": steps, "statistics": fit_everywhere(engine, names, steps)}
+    store.write_whole(path, payloads.encode(found))
+    return found

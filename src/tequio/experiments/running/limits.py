@@ -1,0 +1,164 @@
+"""What ends or bounds a run: its stop rules and its privacy budget.
+
+Stop rules look at validation metrics only, never at test rows. The privacy budget comes with warnings about what
+else in the config reveals more than the noise hides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tequio.attacks.attack import Attack
+from tequio.data.preprocessing import preparations
+from tequio.data.preprocessing.categories import Drop, OneHot, Ordinal, Regroup
+from tequio.data.preprocessing.scaling import Log1p
+from tequio.engines.inline import InlineEngine
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.running.measuring import main_metric
+from tequio.federation.federation import Federation
+from tequio.learners.metrics import higher_is_better
+from tequio.privacy.ledger import Terms
+from tequio.privacy.opening import open_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tequio.attacks.hostility import Hostility
+    from tequio.experiments.config.tables import Config, Stop
+    from tequio.experiments.running.store import Plain
+    from tequio.federation.algorithm import Algorithm
+    from tequio.federation.clock import Clock
+    from tequio.federation.federation import Rules
+    from tequio.federation.population import Population
+    from tequio.privacy.ledger import Ledger
+
+
+PREFIX = "validation."
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the rules remember from round to round. `reason` is empty while the run goes on."""
+
+    metric: str = ""
+    best: float | None = None
+    best_round: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """The rules of a config."""
+
+    rules: Stop
+    rounds: int
+
+    def judge(self, progress: Progress, round: int, row: Plain, seconds: float) -> Progress:
+        """The memory after a round; its `reason` says why the run ends here, if it does."""
+        found = {name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)}
+        progress = replace(progress, metric=progress.metric or self._metric(found))
+        value = found.get(progress.metric)
+        if value is not None and value == value and _better(progress.metric, value, progress.best):
+            progress = replace(progress, best=value, best_round=round)
+        return replace(progress, reason=self._reason(progress, round, value, row, seconds))
+
+    def _metric(self, found: Mapping[str, float]) -> str:
+        """The metric the rules look at, known from the first evaluation on."""
+        wanted = self.rules.metric
+        if found and wanted and wanted not in found:
+            raise ConfigError(f"[stop] the metric '{wanted}' does not exist for this data and learner",
+                              remedy=nearest(wanted, found))
+        return (wanted or main_metric(found)) if found else ""
+
+    def _reason(self, progress: Progress, round: int, value: float | None, row: Plain,
+                seconds: float) -> str:
+        rules = self.rules
+        if rules.target is not None and value is not None and not _better(progress.metric, rules.target, value):
+            return "target"
+        if rules.patience and value is not None and round - progress.best_round >= rules.patience:
+            return "patience"
+        if rules.tolerance and row.get("update_norm", rules.tolerance) < rules.tolerance:
+            return "convergence"
+        if rules.seconds and seconds >= rules.seconds:
+            return "seconds"
+        if rules.virtual_seconds and row.get("clock.seconds", 0.0) >= rules.virtual_seconds:
+            return "virtual_seconds"
+        return "rounds" if round >= self.rounds else ""
+
+
+def check_rules(config: Config) -> None:
+    """Refuse rules that nothing could ever satisfy, before work starts."""
+    stop = config.stop
+    if stop.virtual_seconds and config.devices["name"] == "instant":
+        raise ConfigError("[stop] virtual_seconds looks at the virtual clock, and this run has none",
+                          remedy="add a [devices] table, such as: devices = \"mobile\"")
+    if stop.metric:
+        higher_is_better(stop.metric)
+    if stop.target is None and not stop.patience:
+        return
+    at_parties = config.data.split.validation and "parties" in config.evaluation.at
+    at_coordinator = (config.data.validation and not config.data.split.validation
+                      and "coordinator" in config.evaluation.at)
+    if not at_parties and not at_coordinator:
+        raise ConfigError("[stop] target and patience look at the parties' validation rows, and there are none",
+                          remedy="set data.split.validation = 0.1 and evaluation.at = ['parties']")
+
+
+def _better(metric: str, value: float, than: float | None) -> bool:
+    if than is None:
+        return True
+    return value > than if higher_is_better(metric) else value < than
+
+
+_LOOK_AT_NO_ROWS = (Drop, Log1p, OneHot, Ordinal, Regroup)
+
+
+def with_ledger(config: Config, algorithm: Algorithm, population: Population, rules: Rules, clock: Clock | None,
+                hostility: Hostility | None) -> tuple[Algorithm, Ledger | None]:
+    """The algorithm with its privacy mechanism ready for work, and the ledger of the run, if it is to be private."""
+    told = config.privacy
+    federation = Federation(population, InlineEngine(), config.seed, rules, clock=clock)
+    terms = Terms(told.epsilon, told.delta, told.accountant)
+    algorithm, ledger = open_ledger(algorithm, federation, terms, config.rounds,
+                                    voids=(*_chosen_by_rows(config), *_conspiracy(hostility)),
+                                    caveats=tuple(_told_exactly(config)), allow_void=told.when_void == "warn")
+    if ledger is not None and not ledger.affords_more():
+        raise ConfigError(f"privacy.epsilon = {told.epsilon:g} does not pay for a single round with this noise",
+                          remedy="add more noise (or leave `noise` out, and it is calibrated), or raise the budget")
+    return algorithm, ledger
+
+
+def privacy_warnings(ledger: Ledger | None) -> list[str]:
+    """What somebody who relies on the ledger should be told before the run."""
+    if ledger is None:
+        return []
+    return [f"this run is not private: {reason}" for reason in ledger.voids] or \
+        [f"privacy does not cover this: {caveat}" for caveat in ledger.caveats]
+
+
+def _chosen_by_rows(config: Config) -> Iterator[str]:
+    """Choices that look at the parties' rows and shape the model or its inputs."""
+    stop, how = config.stop, config.data
+    if (stop.target is not None or stop.patience) and how.split.validation and "parties" in config.evaluation.at:
+        yield ("stop.target and stop.patience look at the parties' own validation rows: judge models on rows of the "
+               "coordinator (data.validation = 0.1, data.split.validation = 0)")
+    fitted = [step for step in preparations(how.prepare) if not isinstance(step, _LOOK_AT_NO_ROWS)]
+    if fitted and how.prepare_scope == "federated":
+        yield ("data.prepare shares exact statistics of the parties' rows: set data.prepare_scope = 'local', or "
+               "prepare the data beforehand")
+
+
+def _conspiracy(hostility: Hostility | None) -> Iterator[str]:
+    if hostility is not None and type(hostility.what).conspire is not Attack.conspire:
+        yield (f"the attack '{hostility.attack}' is made by parties that see everybody's updates before they are "
+               "summed: choose one that does not")
+
+
+def _told_exactly(config: Config) -> Iterator[str]:
+    """What the run's record holds besides the model."""
+    if "parties" in config.evaluation.at and (config.data.split.validation or config.data.split.test):
+        yield ("metrics on the parties' own rows are exact: keep the run folder to yourself, or set evaluation.at = "
+               "['coordinator']")
+    if config.adoption.if_better or config.adoption.fine_tune_epochs:
+        yield "what parties do with the final model ([adoption]) is reported exactly"

@@ -1,0 +1,300 @@
+"""The loop: start, rounds, evaluations and checkpoints, until a stop rule says enough."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import tequio
+from tequio.errors import ConfigError
+from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
+from tequio.experiments.running import store
+from tequio.experiments.running.limits import Progress, StopRules
+from tequio.experiments.running.measuring import Measured, hand_over, measure
+from tequio.experiments.running.participation import participation, participation_table, selection_metrics
+from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
+from tequio.experiments.running.results import Result, model_sha256, write_model, write_round_model
+from tequio.experiments.running.scenario import Scenario, make_engine, make_scenario
+from tequio.experiments.running.store import Checkpoint, Pace, Plain, read_checkpoint, write_checkpoint
+from tequio.experiments.running.transcripts import kept_transcript, write_messages
+from tequio.federation.exchange import Announcement, Announcing
+from tequio.federation.federation import Federation, Traffic
+from tequio.federation.models import difference, squared_norm
+from tequio.privacy.ledger import statement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tequio.data.dataset import Dataset
+    from tequio.experiments.config.tables import Config
+    from tequio.federation.algorithm import State
+    from tequio.federation.exchange import Engine
+
+
+def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
+               folder: Path | None = None, scenario: Scenario | None = None, engine: Engine | None = None) -> Result:
+    """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one.
+
+    A scenario and an engine that are at hand already are used instead of those that the config describes.
+    """
+    listen("prepare", {"name": config.name, "rounds": config.rounds})
+    scenario = scenario or make_scenario(config, dataset)
+    place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
+    checkpoint = read_checkpoint(place)
+    (place / store.SUMMARY).unlink(missing_ok=True)
+    store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
+    engine = engine or make_engine(config)
+    with (tracked(config, place, listen) as heard,
+          closing(Recorder(place, heard, checkpoint.kept if checkpoint else None)) as recorder, closing(engine)):
+        store.write_json(place / store.ENVIRONMENT, describe_environment())
+        try:
+            if isinstance(engine, Announcing):
+                engine.announce(announcement_of(config, place, scenario.announced))
+            engine.open(scenario.population)
+            Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
+            if isinstance(engine, Announcing):
+                engine.finish()
+        except BaseException as error:
+            recorder.event("error", {"kind": type(error).__name__, "message": str(error)})
+            raise
+    return Result(place)
+
+
+def announcement_of(config: Config, folder: Path, announced: Mapping[str, object]) -> Announcement:
+    """What parties that judge for themselves are told: what is run, and whose data it is about."""
+    share = {} if "schema" in announced else {"share": data_hash(config)}
+    return Announcement(folder.name, {
+        "name": config.name, "algorithm": config.algorithm["name"], "learner": dict(config.learner),
+        "rounds": config.rounds, "stages": [dict(stage) for stage in config.stages], **share, **announced})
+
+
+@dataclass
+class Situation:
+    """Where a run stands: what a checkpoint holds besides the states of algorithm and parties."""
+
+    progress: Progress = field(default_factory=Progress)
+    seconds: float = 0.0
+    training: Traffic = field(default_factory=Traffic)
+    evaluation: Traffic = field(default_factory=Traffic)
+    clock: Plain = field(default_factory=dict)
+    privacy: Plain = field(default_factory=dict)
+
+    def to_plain(self) -> Plain:
+        """For a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, facts: Plain) -> Situation:
+        """Back from a checkpoint."""
+        return cls(Progress(**facts["progress"]), facts["seconds"], Traffic(**facts["training"]),
+                   Traffic(**facts["evaluation"]), facts["clock"], facts.get("privacy", {}))
+
+
+class Run:
+    """One run under way."""
+
+    def __init__(self, config: Config, scenario: Scenario, engine: Engine, recorder: Recorder, folder: Path) -> None:
+        self._config, self._scenario, self._engine = config, scenario, engine
+        self._recorder, self._folder = recorder, folder
+        self._rules = StopRules(config.stop, config.rounds)
+        self._situation = Situation()
+        self._measured: Measured | None = None
+        self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
+                                      recorder.event, scenario.validation, scenario.clock, root=scenario.root)
+
+    def to_its_end(self, checkpoint: Checkpoint | None) -> None:
+        """Rounds until a stop rule says enough; then the model and the summary are written."""
+        self._federation.notary = kept_transcript(self._folder, self._scenario.algorithm,
+                                                  checkpoint.round if checkpoint else 0)
+        state = self._start(checkpoint)
+        pace = Pace(self._config.output.checkpoint_every)
+        while not self._situation.progress.reason:
+            state = self._round(state)
+            if pace.due(self._federation.round) or self._situation.progress.reason or self._is_secret:
+                pace.took(self._save(state))
+            else:
+                self._recorder.flush()
+        self._finish(state)
+
+    def _start(self, checkpoint: Checkpoint | None) -> State:
+        facts = {"folder": str(self._folder), "name": self._config.name, "rounds": self._config.rounds,
+                 "parties": len(self._federation), "algorithm": self._config.algorithm["name"]}
+        if checkpoint is None:
+            self._recorder.event("start", facts)
+            for warning in self._scenario.warnings:
+                self._recorder.event("warning", {"message": warning})
+            if self._scenario.facts:
+                self._recorder.event("data", dict(self._scenario.facts))
+            started = time.perf_counter()
+            state = self._scenario.algorithm.start(self._federation)
+            self._situation.seconds = time.perf_counter() - started
+            self._let_ledger_know(state)
+            return state
+        self._situation = Situation.from_plain(checkpoint.facts)
+        self._federation.traffic = self._situation.training
+        if self._federation.clock is not None:
+            self._federation.clock.restore(self._situation.clock)
+        if self._scenario.ledger is not None:
+            self._scenario.ledger.restore(self._situation.privacy)
+            self._scenario.ledger.resumed()
+        self._let_ledger_know(checkpoint.state)
+        self._federation.round = checkpoint.round
+        self._engine.restore(checkpoint.parties)
+        # The rules are asked again, because rounds and stop rules may have been changed since.
+        self._situation.progress = self._rules.judge(self._situation.progress, checkpoint.round,
+                                                     self._recorder.metrics.rows[-1], self._situation.seconds)
+        self._let_others_end(checkpoint.state)
+        self._recorder.event("resume", {**facts, "round": checkpoint.round})
+        return checkpoint.state
+
+    def _round(self, state: State) -> State:
+        started, before = time.perf_counter(), replace(self._federation.traffic)
+        clock = self._federation.clock
+        earlier = (clock.now, replace(clock.totals)) if clock is not None else ()
+        self._federation.round += 1
+        after = self._scenario.algorithm.round(self._federation, state)
+        row: Plain = {"round": self._federation.round, "seconds": time.perf_counter() - started,
+                               **_added(before, self._federation.traffic), **self._recorder.taken_loss(),
+                               **(clock.metrics(*earlier) if clock is not None else {})}
+        if self._config.stop.tolerance:
+            row["update_norm"] = _distance(state, after)
+        if self._federation.round % self._config.evaluation.every == 0:
+            row |= self._measure(after)
+        self._situation.seconds += time.perf_counter() - started
+        self._judge(row, after)
+        self._keep_model(after)
+        self._recorder.row(row)
+        self._recorder.event("round", row)
+        return after
+
+    def _keep_model(self, state: State) -> None:
+        every, round = self._config.output.models_every, self._federation.round
+        if every and round % every == 0:
+            write_round_model(self._folder, round, self._scenario.algorithm.result(state))
+
+    def _judge(self, row: Plain, state: State) -> None:
+        """Ask the stop rules; the last round is always evaluated."""
+        self._situation.training = replace(self._federation.traffic)
+        if self._federation.clock is not None:
+            self._situation.clock = self._federation.clock.to_plain()
+        progress = self._rules.judge(self._situation.progress, self._federation.round, row, self._situation.seconds)
+        self._situation.progress = progress
+        if self._scenario.ledger is not None:
+            self._situation.privacy = self._scenario.ledger.to_plain()
+        self._let_others_end(state)
+        if self._situation.progress.reason and self._federation.round % self._config.evaluation.every:
+            row |= self._measure(state)
+
+    @property
+    def _is_secret(self) -> bool:
+        """Whether a round cannot be played again as it was, so that each is saved before the next one shows it."""
+        ledger = self._scenario.ledger
+        return ledger is not None and bool(getattr(ledger.mechanism, "secret", False))
+
+    def _let_ledger_know(self, state: State) -> None:
+        """What the model looks like, so that a private round that nobody answers can release noise like any other."""
+        if self._scenario.ledger is not None:
+            self._scenario.ledger.template = dict(state.model)
+
+    def _let_others_end(self, state: State) -> None:
+        """An algorithm may know that it has come to its end, or the privacy budget may not pay for another round; a
+        stop rule that has spoken keeps its word."""
+        progress, ledger = self._situation.progress, self._scenario.ledger
+        ended = self._scenario.algorithm.finished(state)
+        if not ended and not progress.reason and ledger is not None and not ledger.affords_more():
+            ended = "privacy"
+        if ended and progress.reason in ("", "rounds"):
+            self._situation.progress = replace(progress, reason=ended)
+
+    def _measure(self, state: State) -> dict[str, float]:
+        self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
+        spent = self._situation.evaluation
+        spent.bytes_up += self._measured.traffic.bytes_up
+        spent.bytes_down += self._measured.traffic.bytes_down
+        spent.messages += self._measured.traffic.messages
+        ledger = self._scenario.ledger
+        return self._measured.metrics | ({} if ledger is None else {"privacy.epsilon": ledger.epsilon()})
+
+    def _save(self, state: State) -> float:
+        """Write a checkpoint; how long that took."""
+        started = time.perf_counter()
+        kept = self._recorder.flush(sync=True)
+        write_checkpoint(self._folder, Checkpoint(self._federation.round, state, self._engine.states(),
+                                                  self._situation.to_plain(), kept))
+        return time.perf_counter() - started
+
+    def _finish(self, state: State) -> None:
+        if self._measured is None:  # killed between the last checkpoint and this point
+            self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
+        algorithm = self._scenario.algorithm
+        model = algorithm.result(state)
+        final = hand_over(self._config, algorithm, self._federation, state, self._measured)
+        store.write_whole(self._folder / store.PARTIES, final.parties.to_csv().encode())
+        if len(final.labels):
+            store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
+        path = write_model(self._folder, model)
+        summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        if self._federation.notary is not None:
+            self._federation.notary.append("end", {"rounds": self._federation.round,
+                                                   "model_sha256": summary["model_sha256"]})
+        summary["metrics"] |= final.metrics
+        if self._scenario.ledger is not None:
+            summary["privacy"] = statement(self._scenario.ledger)
+        self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
+        self._recorder.flush(sync=True)
+        took_part = participation(self._folder, len(self._federation))
+        summary["metrics"] |= selection_metrics(self._federation, took_part)
+        table = participation_table(self._federation, took_part)
+        store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
+        write_messages(self._folder)
+        store.write_json(self._folder / store.SUMMARY, as_json(summary))
+
+    def _summary(self) -> Plain:
+        now, metrics = self._situation, self._recorder.metrics
+        final = {column: metrics.last(column) for column in metrics.columns if "." in column}
+        return {"run": self._folder.name, "name": self._config.name, "config_hash": config_hash(self._config),
+                "data": self._config.data.name, "algorithm": self._config.algorithm["name"],
+                "seed": self._config.seed, "rounds": self._federation.round, "stopped": now.progress.reason,
+                "metric": now.progress.metric, "best_round": now.progress.best_round, "metrics": final,
+                "parties": len(self._federation), "seconds": now.seconds, "bytes_up": now.training.bytes_up,
+                "bytes_down": now.training.bytes_down, "messages": now.training.messages,
+                "evaluation_bytes_up": now.evaluation.bytes_up, "evaluation_bytes_down": now.evaluation.bytes_down,
+                "warnings": list(self._scenario.warnings)}
+
+
+def _added(before: Traffic, after: Traffic) -> dict[str, int]:
+    earlier, later = asdict(before), asdict(after)
+    return {name: later[name] - earlier[name] for name in earlier}
+
+
+def _distance(before: State, after: State) -> float:
+    """How far the model moved in a round."""
+    try:
+        return float(squared_norm(difference(after.model, before.model)) ** 0.5)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError("stop.tolerance looks at how far the model moves, and this algorithm's model is not a set of "
+                          "arrays of fixed shape", remedy="use stop.target, stop.patience or rounds") from None
+
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pydantic", "msgspec", "safetensors")
+
+
+def describe_environment() -> Plain:
+    """Versions of what takes part in the numbers, and the machine."""
+    return {"tequio": tequio.__version__, "python": platform.python_version(), "platform": platform.platform(),
+            "processor": platform.machine(), "cores": os.cpu_count(),
+            "packages": {name: found for name in _PACKAGES if (found := installed_version(name))}}
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed package; empty where there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
