@@ -195,7 +195,7 @@ class Run:
     def _is_secret(self) -> bool:
         """Whether a round cannot be played again as it was, so that each is saved before the next one shows it."""
         ledger = self._scenario.ledger
-        return ledger is not None and bool(getattr(ledger.mechanism, "secret", False))
+        return ledger is not None and ledger.mechanism.secret
 
     def _let_ledger_know(self, state: State) -> None:
         """What the model looks like, so that a private round that nobody answers can release noise like any other."""
