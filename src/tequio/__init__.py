@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.errors import TequioError
     from tequio.experiments.api import run, sweep
-    from tequio.experiments.comparing import compare
-    from tequio.experiments.explaining import explain
-    from tequio.experiments.predicting import predict
+    from tequio.experiments.comparing.comparing import compare
+    from tequio.experiments.explaining.explaining import explain
+    from tequio.experiments.explaining.replaying import predict
     from tequio.experiments.searching import search
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.task import task
     from tequio.registry import register
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Names are imported when first used, so that `import tequio` stays fast.
 _HOMES = {
@@ -25,9 +25,9 @@ _HOMES = {
     "Dataset": "tequio.data.dataset",
     "State": "tequio.federation.algorithm",
     "TequioError": "tequio.errors",
-    "compare": "tequio.experiments.comparing",
-    "explain": "tequio.experiments.explaining",
-    "predict": "tequio.experiments.predicting",
+    "compare": "tequio.experiments.comparing.comparing",
+    "explain": "tequio.experiments.explaining.explaining",
+    "predict": "tequio.experiments.explaining.replaying",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",
     "search": "tequio.experiments.searching",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 from pydantic import Field, ValidationError, model_validator
 
-import tequio
 from tequio.components import explain
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.values import fits
@@ -186,14 +186,15 @@ def run_and_baseline(name: str) -> tuple[str, str]:
 
 
 def studies_folder() -> Path:
-    """`$TEQUIO_STUDIES`, else `studies` in the working folder, else that of the checkout tequio is installed from."""
+    """`$TEQUIO_STUDIES`, else `studies` in the working folder, else the studies that are installed with tequio."""
     chosen = os.environ.get(FOLDER_VARIABLE)
-    places = [Path(chosen).expanduser()] if chosen else [Path("studies"), Path(tequio.__file__).parents[2] / "studies"]
+    installed = Path(str(files("tequio_studies"))).resolve()
+    places = [Path(chosen).expanduser()] if chosen else [Path("studies"), installed]
     for place in places:
         if next(place.rglob(FILE), None) is not None:
             return place
     raise ConfigError(f"there are no studies in {' or '.join(f'{str(place)!r}' for place in places)}",
-                      remedy=f"go to a checkout of tequio, or point {FOLDER_VARIABLE} to a folder of studies")
+                      remedy=f"set {FOLDER_VARIABLE} to a folder with studies")
 
 
 def study_names(folder: Path) -> list[str]:
