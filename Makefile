@@ -6,8 +6,10 @@ READY := $(VENV)/.ready
 FLOWER := .venv-flower
 FLOWER_READY := $(FLOWER)/.ready
 WORKERS ?= 2
+QUICK := -m "not data and not slow and not network and not flower and not browser and not wheel" -n $(WORKERS)
+MEASURED := algorithms attacks data experiments federation learners privacy
 
-.PHONY: setup demo test network-test flower-test browser-test check data-test bench docs clean
+.PHONY: setup demo test coverage network-test wheel-test flower-test browser-test check data-test mutants bench docs clean
 
 setup: $(READY)
 
@@ -22,11 +24,21 @@ demo: $(READY)
 	$(BIN)/tequio run examples/quickstart.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not data and not slow and not network and not flower and not browser" -n $(WORKERS)
+	$(BIN)/python -m pytest $(QUICK)
+
+# Lines and branches that the contract battery and these packages' own tests execute; docs/coverage.json keeps the sums.
+coverage: $(READY)
+	$(BIN)/python -m pytest $(QUICK) $(addprefix --cov=src/tequio/,$(MEASURED)) --cov-branch \
+	  --cov-report=json:coverage.json tests/contracts $(addprefix tests/,$(MEASURED))
+	PYTHONPATH=docs $(BIN)/python -m reference_pages.coverage coverage.json
 
 # Real processes that talk over loopback; one after another, because they need the cores themselves.
 network-test: $(READY)
 	$(BIN)/python -m pytest -m "network and not slow"
+
+# tequio from a wheel, in an environment and a folder of its own.
+wheel-test: $(READY)
+	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
 # flwr caps packages that we pin higher, so it has an environment of its own. That lies on top of the other one: what is
 # the same in both is not installed twice.
@@ -54,6 +66,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Fifty small faults in the core, of which the tests must notice 45. Takes a quarter of an hour.
+mutants: $(READY)
+	$(BIN)/python tests/mutants.py
 
 bench: $(READY)
 	$(BIN)/tequio bench

@@ -6,6 +6,7 @@ navigation. Nothing that the registry knows is listed by hand anywhere.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from reference_pages.api import python_page
 from reference_pages.commands import cli_page
 from reference_pages.components import kind_page, prepare_page
 from reference_pages.config import config_page
+from reference_pages.coverage import KEPT, coverage_page
 from reference_pages.errors import errors_page
 from reference_pages.markup import page, table
 from reference_pages.metrics import metrics_page
@@ -33,7 +35,8 @@ def documents() -> dict[str, str]:
     registry.load_everything()
     kinds = {f"{kind}.md": kind_page(kind) for kind in registry.KINDS if registry.entries(kind)}
     return {"index.md": index_page(), "config.md": config_page(), "cli.md": cli_page(), "python.md": python_page(),
-            **kinds, "prepare.md": prepare_page(), "metrics.md": metrics_page(), "errors.md": errors_page()}
+            **kinds, "prepare.md": prepare_page(), "metrics.md": metrics_page(), "errors.md": errors_page(),
+            "coverage.md": coverage_page(json.loads(KEPT.read_text(encoding="utf-8")))}
 
 
 def write(folder: Path = FOLDER) -> list[str]:
@@ -82,7 +85,7 @@ def index_page() -> str:
                  table(["kind", "is", "how many", "which"], rows),
                  "Besides components: the [config file](config.md), the [command line](cli.md), the "
                  "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and the "
-                 "[error index](errors.md).")
+                 "[error index](errors.md); and how much of the code is [covered by tests](coverage.md).")
 
 
 def _link(entry: registry.Entry) -> str:
