@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -362,6 +363,7 @@ def main() -> int:
     mutants = chosen(given.count, given.seed)
     with tempfile.TemporaryDirectory() as folder:
         trees: Queue[Path] = Queue()
+        writing = Lock()
         for number in range(given.jobs):
             trees.put(copy_of_the_tree(Path(folder) / str(number)))
         content = b"".join(path.read_bytes() for path in sorted((ROOT / "tests").rglob("*.py")))
@@ -379,8 +381,9 @@ def main() -> int:
                 result = noticed_by(mutant, tree, kept["calls"])
             finally:
                 trees.put(tree)
-            kept["results"][mutant.key] = result
-            _keep(kept)
+            with writing:
+                kept["results"][mutant.key] = result
+                _keep(kept)
             print(f"{mutant.file}:{mutant.line} {mutant.kind}: {result or 'SURVIVES'}", flush=True)
 
         with ThreadPoolExecutor(given.jobs) as pool:
