@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tequio import registry
-from tequio.algorithms.vertical.meaning import UNKNOWN, meaning_of
+from tequio.algorithms.vertical.conversation import UNKNOWN, meaning_of
 
 from .test_algorithms import Play, is_vertical, people
 from .transcripts import Transcript, assert_no_ids, assert_no_labels, assert_no_rows

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tequio.algorithms.vertical.rows import CommonRows
 from tequio.engines.inline import InlineEngine
+from tequio.federation.population import state_name
 
 
 class Transcript(InlineEngine):
@@ -29,6 +31,16 @@ class Transcript(InlineEngine):
         for reply in outcome.replies:
             self.messages.append((order.task, reply.party, "coordinator", reply.payload))
         return outcome
+
+
+def kept(state, kind):
+    """What a party's private state holds under a typed record."""
+    return state.get(state_name(kind), {})
+
+
+def keeping(state, kind, values):
+    """The state with other values under a typed record."""
+    return {**state, state_name(kind): {**kept(state, kind), **values}}
 
 
 def values_in(payload):
@@ -78,7 +90,8 @@ def assert_no_rows(engine, population, *, skip=()):
 
 def assert_no_labels(engine, population, state_of_label_holder, *, skip=()):
     """No message has the labels of the common rows, in the agreed order or in any order of its own but sorted."""
-    rows = population.whole(list(population.partition.holds_target).index(True)).take(state_of_label_holder["rows"])
+    rows = population.whole(list(population.partition.holds_target).index(True)).take(
+        kept(state_of_label_holder, CommonRows)["rows"])
     labels = rows.target.astype(np.float64)
     shapes = [labels, 2 * labels - 1, 1 - labels]
     for name, sender, receiver, value in said(engine, skip=skip):

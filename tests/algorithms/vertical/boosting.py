@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from joint import federation_of, play
+from joint import federation_of, kept, play
 
-from tequio.components import build
-from tequio.data.dataset import Dataset
+from parts import Parts
+from tequio.algorithms.vertical.rows import CommonRows
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Split
 from tequio.data.partitions.columns import Columns
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
-from tequio.federation.algorithm import Parts
 from tequio.federation.population import Population
+from tequio.registry import build
 
 PAILLIER = {"name": "paillier", "bits": 1024}
 SHAPE = ("sizes", "owner", "record", "children")
@@ -35,15 +36,15 @@ def same_rows(dataset, parties=2, *, test=0.25, seed=0):
 
 
 def boosting(encryption="plain", learner=None, **parameters):
-    made = build("learner", "boosted_trees", {"depth": 3, "bins": 8, "learning_rate": 0.3, **(learner or {})})
+    made = build("learner", "boosted-trees", {"depth": 3, "bins": 8, "learning_rate": 0.3, **(learner or {})})
     return build("algorithm", "secureboost", {"encryption": encryption, **parameters},
-                 parts={"parts": Parts(learner=made)})
+                 parts=Parts(learner=made))
 
 
 def forest(encryption="plain", learner=None, **parameters):
-    made = build("learner", "random_forest", {"trees": 4, "depth": 3, **(learner or {})})
+    made = build("learner", "random-forest", {"trees": 4, "depth": 3, **(learner or {})})
     return build("algorithm", "vertical-forest", {"encryption": encryption, "bins": 8, "together": 2, **parameters},
-                 parts={"parts": Parts(learner=made)})
+                 parts=Parts(learner=made))
 
 
 def grown(algorithm, population, rounds=2, **more):
@@ -60,14 +61,15 @@ def assert_same_model(first, second):
     mine, theirs = one.engine.states(), other.engine.states()
     for party in mine:
         for name in ("column", "threshold"):
-            np.testing.assert_array_equal(mine[party]["records"][name], theirs[party]["records"][name])
-    holder = next(party for party in mine if "trees" in mine[party])
-    for name, values in mine[holder]["trees"].items():
-        np.testing.assert_array_equal(values, theirs[holder]["trees"][name], err_msg=name)
+            first, second = (kept(states[party], OwnSplits)["records"] for states in (mine, theirs))
+            np.testing.assert_array_equal(first[name], second[name])
+    holder = next(party for party in mine if "trees" in kept(mine[party], OwnTrees))
+    for name, values in kept(mine[holder], OwnTrees)["trees"].items():
+        np.testing.assert_array_equal(values, kept(theirs[holder], OwnTrees)["trees"][name], err_msg=name)
 
 
 def train_rows(federation, population, party=0):
     """A party's common training rows in the agreed order."""
-    state = federation.engine.states()[party]
+    common = kept(federation.engine.states()[party], CommonRows)
     view = population.partition.view(population.dataset, party)
-    return view.take(state["rows"][state["part"] == 0])
+    return view.take(common["rows"][common["part"] == 0])

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.transcripts import Transcript, assert_no_ids, assert_no_labels, assert_no_rows, said
-from tequio.algorithms.vertical.rows import asked_rows, design
+from contracts.transcripts import Transcript, assert_no_ids, assert_no_labels, assert_no_rows, keeping, kept, said
+from tequio.algorithms.vertical.rows import KeptScores, asked_rows, design
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Split
 from tequio.data.partitions.columns import Columns
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
-from tequio.federation.task import task
+from tequio.federation.task import Done, NoSettings, Reveals, task
 
 __all__ = ["JointSum", "Transcript", "assert_no_ids", "assert_no_labels", "assert_no_rows", "dealt", "federation_of",
-           "people", "play", "said"]
+           "keeping", "kept", "people", "play", "said"]
 
 
 def people(rows=60, *, columns=4, target="classes", seed=0):
@@ -52,20 +51,20 @@ def play(algorithm, federation, rounds=1):
     return state
 
 
-@task("joint.sum")
+@task("joint.sum", settings=NoSettings, reply=dict, reveals=Reveals.SCORES)
 def add_up(party, payload, settings):
     return {"sum": design(party, asked_rows(party, payload)).sum(axis=1)}
 
 
-@task("joint.keep")
+@task("joint.keep", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def keep_sum(party, payload, settings):
     own = design(party, asked_rows(party, payload)).sum(axis=1)
     positive = 1 / (1 + np.exp(-(own + payload["others"])))
-    party.state["scores"] = np.stack([1 - positive, positive], axis=1)
+    party.keep(KeptScores, {"scores": np.stack([1 - positive, positive], axis=1)})
     return {}
 
 
-@task("joint.be there")
+@task("joint.be there", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def be_there(party, payload, settings):
     return {}
 
@@ -85,4 +84,4 @@ class JointSum(VerticalAlgorithm):
         others, holder = talk.roles.others, talk.roles.label_holder
         told = talk.ask(others, add_up, each={party: request[party] for party in others}) if others else []
         rest = sum((reply.payload["sum"] for reply in told), np.zeros(1))
-        talk.tell(holder, keep_sum, {**request[holder], "others": rest})
+        talk.ask_one(holder, keep_sum, {**request[holder], "others": rest})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from encrypted import PACKAGES, SCHEMES, central, holders, regression, rows_in_clear, trained, weights_of
-from joint import assert_no_ids, assert_no_rows, federation_of, play
+from joint import assert_no_ids, assert_no_rows, federation_of, kept, play
 
-from tequio.algorithms.vertical.meaning import UNKNOWN, meaning_of
+from tequio.algorithms.vertical.conversation import UNKNOWN, meaning_of
 from tequio.algorithms.vertical.quadratic import QUADRATICS, constants
-from tequio.data.splits import Split
+from tequio.algorithms.vertical.regression_tasks import KeptByLabels
+from tequio.algorithms.vertical.rows import CommonRows
+from tequio.data.partition import Split
 from tequio.errors import DataError
 
 
@@ -32,7 +34,7 @@ def test_only_common_rows_count(scheme):
 def test_common_rows_share_a_place(scheme):
     _, federation, state = trained(scheme, holders(40, overlap=0.5), 1, hide_matches=True)
     states, who = federation.engine.states(), federation.population
-    ids = [who.whole(party).ids[states[party]["rows"]] for party in (0, 1)]
+    ids = [who.whole(party).ids[kept(states[party], CommonRows)["rows"]] for party in (0, 1)]
     assert (ids[0] == ids[1]).astype(int).tolist() == state.memory["mask"].tolist()
 
 
@@ -43,15 +45,16 @@ def test_the_loss_counts_common_rows_only():
         rows, targets = rows_in_clear(federation)
         form, scores = QUADRATICS[kind], rows @ weights_of(federation)
         each = scores * (form.curve / 2 * scores - form.pull * targets) + constants(kind, targets)
-        unit = 1.0 if kind == "logistic" else federation.engine.states()[0]["target"]["deviation"] ** 2
+        scale = kept(federation.engine.states()[0], KeptByLabels)["target"]
+        unit = 1.0 if kind == "logistic" else scale["deviation"] ** 2
         assert state.memory["losses"] == pytest.approx([unit * (each * state.memory["mask"]).mean()], abs=1e-4)
 
 
 def test_models_are_tried_on_common_rows_only():
     who = holders(80, overlap=0.5, split=Split(validation=0.2, test=0.2))
     algorithm, federation, state = trained("plain", who, 2, hide_matches=True)
-    states = federation.engine.states()
-    ids = [federation.population.whole(party).ids[states[party]["rows"][states[party]["part"] == 2]]
+    common = [kept(federation.engine.states()[party], CommonRows) for party in (0, 1)]
+    ids = [federation.population.whole(party).ids[common[party]["rows"][common[party]["part"] == 2]]
            for party in (0, 1)]
     assert len(ids[0]) == state.model["rows"]["test"] > 0
     assert np.array_equal(ids[0], ids[1])

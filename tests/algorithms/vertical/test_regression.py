@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from encrypted import PACKAGES, SCHEMES, central, holders, regression, rows_in_clear, trained, weights_of
-from joint import dealt, federation_of, play
+from joint import dealt, federation_of, kept, play
 
 from tequio.algorithms.vertical.quadratic import QUADRATICS, constants
-from tequio.data.splits import Split
+from tequio.algorithms.vertical.regression_tasks import KeptByLabels
+from tequio.data.partition import Split
 from tequio.errors import ConfigError
 from tequio.federation.rng import stream
 from tequio.learners.learner import LocalTraining
@@ -61,6 +64,15 @@ def test_batches_decay_and_weight_decay_are_those_of_the_config():
         central(rows, targets, 2, rate=0.2, decay=0.05, batches=batches), abs=1e-4)
 
 
+def test_momentum_goes_on_through_rounds_where_its_memory_is_kept():
+    local = LocalTraining(batch=0, learning_rate=0.2, momentum=0.9)
+    fresh, kept_on = (weights_of(trained("plain", holders(40), 3, local=replace(local, optimizer_memory=memory))[1])
+                      for memory in ("fresh", "kept"))
+    one_round = weights_of(trained("plain", holders(40), 1, local=replace(local, epochs=3))[1])
+    np.testing.assert_allclose(kept_on, one_round, atol=1e-6)
+    assert np.abs(fresh - one_round).max() > 0.01
+
+
 def test_a_last_batch_that_would_tell_labels_joins_the_one_before():
     algorithm = regression(local=LocalTraining(batch=16))
     federation = federation_of(holders(50))
@@ -83,7 +95,8 @@ def test_the_loss_under_encryption_is_that_of_the_plain_rows(scheme):
         rows, targets = rows_in_clear(federation, part=1)
         form, scores = QUADRATICS[kind], rows @ weights_of(federation)
         each = scores * (form.curve / 2 * scores - form.pull * targets) + constants(kind, targets)
-        unit = 1.0 if kind == "logistic" else federation.engine.states()[0]["target"]["deviation"] ** 2
+        scale = kept(federation.engine.states()[0], KeptByLabels)["target"]
+        unit = 1.0 if kind == "logistic" else scale["deviation"] ** 2
         assert state.memory["losses"] == pytest.approx([unit * each.mean()], abs=1e-4)
 
 
@@ -115,7 +128,7 @@ def test_calibration_moves_the_threshold_to_where_the_classes_part():
     rows, targets = rows_in_clear(federation)
     scores = rows @ weights_of(federation)
     fitted = LogisticRegression(C=1e6).fit(scores[:, None], targets)
-    found = federation.engine.states()[0]["calibration"]
+    found = kept(federation.engine.states()[0], KeptByLabels)["calibration"]
     assert (found["slope"], found["shift"]) == pytest.approx((fitted.coef_[0, 0], fitted.intercept_[0]), rel=0.05)
 
 
@@ -149,7 +162,7 @@ def test_linear_regression_reaches_least_squares():
     ({"kind": "linear"}, {}, "is for a numeric target"),
     ({"local": LocalTraining(batch=2)}, {}, "could work out each row's residual"),
     ({"local": LocalTraining(batch=32, clip_norm=1.0)}, {}, "cannot be clipped"),
-    ({"hide_matches": True, "recentre": 2}, {}, "cannot be told"),
+    ({"hide_matches": True, "recentre": 2}, {}, "cannot be opened"),
     ({"hide_matches": True, "alignment": "agreed"}, {}, "there are no matches to hide"),
     ({"encryption": {"name": "paillier", "bits": 512}}, {}, "algorithm.encryption 'paillier': 'bits'"),
 ])

@@ -8,14 +8,14 @@ from encrypted import rows_in_clear
 from sklearn.linear_model import LogisticRegression
 
 import tequio
-from tequio.components import build
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.data.partition import Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 
 def accuracies(dataset, counts, encryption, rounds, seed, batch, **how):
@@ -27,7 +27,7 @@ def accuracies(dataset, counts, encryption, rounds, seed, batch, **how):
     federation = Federation(population, engine, seed=seed)
     local = LocalTraining(batch=batch, learning_rate=0.3, decay=0.9, weight_decay=0.001)
     algorithm = build("algorithm", "vertical-logistic", {
-        "encryption": encryption, "patience": 0, "alignment": "agreed", **how}, parts={"parts": Parts(local=local)})
+        "encryption": encryption, "patience": 0, "alignment": "agreed", **how}, parts=Parts(local=local))
     state = algorithm.start(federation)
     for _ in range(rounds):
         federation.round += 1
@@ -39,7 +39,7 @@ def accuracies(dataset, counts, encryption, rounds, seed, batch, **how):
 
 
 def test_breast_cancer_is_told_as_well_as_by_scikit_learn():
-    dataset = build("dataset", "breast_cancer").load().train
+    dataset = build("dataset", "breast-cancer").load().train
     pairs = [accuracies(dataset, [15, 15], "plain", 20, seed, 64, recentre=5) for seed in range(8)]
     ours, central = np.mean(pairs, axis=0)
     assert ours > central - 0.005
@@ -47,7 +47,7 @@ def test_breast_cancer_is_told_as_well_as_by_scikit_learn():
 
 def test_encrypted_it_is_told_the_same():
     pytest.importorskip("tenseal")
-    dataset = build("dataset", "breast_cancer").load().train
+    dataset = build("dataset", "breast-cancer").load().train
     clear, _ = accuracies(dataset, [15, 15], "plain", 3, 1, 200)
     encrypted, _ = accuracies(dataset, [15, 15], "ckks", 3, 1, 200)
     assert encrypted == pytest.approx(clear, abs=0.01)
@@ -62,7 +62,7 @@ def test_credit_is_told_as_well_as_by_scikit_learn():
 
 
 def run(folder, **more):
-    return tequio.run(seed=3, rounds=2, data={"name": "breast_cancer", "partition": {
+    return tequio.run(seed=3, rounds=2, data={"name": "breast-cancer", "partition": {
         "name": "columns", "counts": [15, 15], "overlap": 0.9, "key_holder": True}},
         algorithm={"name": "vertical-logistic", "encryption": {"name": "paillier", "bits": 1024}},
         local={"batch": 128}, evaluation={"every": 2}, output={"folder": str(folder)}, **more)

@@ -14,7 +14,7 @@ from tequio.algorithms.vertical.conversation import PartyMissing
 from tequio.errors import EncryptionError, PartyError
 from tequio.federation.exchange import Failure, Reply
 from tequio.learners.learner import LocalTraining
-from tequio.privacy.encryption.randomness import seeded
+from tequio.privacy.encryption.numbers import seeded
 
 pytest.importorskip("gmpy2")
 PAILLIER = {"name": "paillier", "bits": 1024}
@@ -174,7 +174,7 @@ def test_a_key_holder_that_opens_something_else_is_named():
 def test_an_opened_gradient_that_nobody_asked_for_is_refused():
     algorithm, federation, _ = trained(PAILLIER, holders(40), 1, local=LOCAL)
     with pytest.raises(PartyError, match="never asked for"):
-        federation.ask([1], tasks.residual, {"opened": {}, "rows": 3}, settings=algorithm._settings("end"))
+        federation.ask([1], tasks.residual, {"opened": {}, "rows": 3}, settings=algorithm._residual("end", 0.0, 0.0))
 
 
 def test_a_dropped_out_party_pauses_the_round():

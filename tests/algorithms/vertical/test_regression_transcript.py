@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from encrypted import PACKAGES, holders, regression, rows_in_clear, weights_of
-from joint import assert_no_ids, assert_no_labels, assert_no_rows, federation_of, play, said
+from joint import assert_no_ids, assert_no_labels, assert_no_rows, federation_of, kept, play, said
 
-from tequio.data.splits import Split
+from tequio.algorithms.vertical.regression_tasks import KeptSecret
+from tequio.data.partition import Split
 from tequio.federation.payload import encode
 from tequio.learners.learner import LocalTraining
-from tequio.privacy.encryption.fixed_point import from_bytes
+from tequio.privacy.encryption.numbers import from_bytes
 
 ROUNDS = 2
 
@@ -77,15 +78,16 @@ def test_only_the_key_holder_has_the_secret_key(heard):
     _, federation, state = heard
     states = federation.engine.states()
     key_holder = len(states) - 1
-    assert "secret" in states[key_holder]
-    assert set(states[key_holder]) == {"secret"}
+    own = kept(states[key_holder], KeptSecret)
+    assert set(own) == {"secret"}
+    assert list(states[key_holder].values()) == [own]
     public = set(state.memory["key"])
-    hidden = [array.tobytes() for name, array in states[key_holder]["secret"].items() if name not in public]
+    hidden = [array.tobytes() for name, array in own["secret"].items() if name not in public]
     crossed = b"".join(encode(payload) for _, _, _, payload in federation.engine.messages)
-    kept = encode({"model": state.model, "memory": dict(state.memory),
-                   "others": {str(party): states[party] for party in states if party != key_holder}})
+    at_others = encode({"model": state.model, "memory": dict(state.memory),
+                        "others": {str(party): states[party] for party in states if party != key_holder}})
     assert hidden
-    assert not any(secret in crossed or secret in kept for secret in hidden)
+    assert not any(secret in crossed or secret in at_others for secret in hidden)
 
 
 def test_messages_to_the_key_holder_are_hidden_ciphertexts_only(heard):

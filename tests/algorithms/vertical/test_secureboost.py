@@ -11,17 +11,25 @@ from joint import (
     assert_no_rows,
     dealt,
     federation_of,
+    kept,
     people,
     play,
     said,
 )
 
-from tequio.components import build
+from tequio.algorithms.vertical.rows import CommonRows
+from tequio.algorithms.vertical.trees.labels import GrowingGrove
+from tequio.algorithms.vertical.trees.offering import BinnedColumns, Growing
+from tequio.algorithms.vertical.trees.secureboost import SecureBoost, Start
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees
+from tequio.algorithms.vertical.trees.sums import OwnKey
 from tequio.data.dataset import Dataset
 from tequio.errors import ConfigError
+from tequio.federation.algorithm import part_types
 from tequio.learners.metrics import summarise
 from tequio.learners.trees.boosted import gradients
 from tequio.learners.trees.boosting import Boosting
+from tequio.registry import build
 
 
 @pytest.mark.parametrize("data", [people(160, columns=6), classes(), people(120, columns=5, target="number")],
@@ -51,7 +59,7 @@ def test_the_twin_grows_the_trees_of_all_columns_in_one_place(data):
     federation, state = grown(boosting(), population, rounds=3)
     together = data.take(population.partition.party_rows(0)).take(_train_places(federation))
     centre = Boosting(trees=3, depth=3, bins=8, learning_rate=0.3).fit(together, np.random.default_rng(0))
-    margins = federation.engine.states()[0]["margins"]
+    margins = kept(federation.engine.states()[0], OwnTrees)["margins"]
     np.testing.assert_allclose(margins, centre.margins(np.asarray(together.features)), atol=1e-7)
     assert state.model["sizes"].tolist() == [len(tree) for tree in centre.trees]
     # Nodes of a level are numbered in another order, so the splits of a tree are compared sorted.
@@ -61,18 +69,19 @@ def test_the_twin_grows_the_trees_of_all_columns_in_one_place(data):
 
 
 def _train_places(federation):
-    state = federation.engine.states()[0]
-    return state["rows"][state["part"] == 0]
+    common = kept(federation.engine.states()[0], CommonRows)
+    return common["rows"][common["part"] == 0]
 
 
 def _splits_of(federation, state, population):
     """(column of the whole table, threshold) of every split, tree by tree."""
-    states, model, found, start = federation.engine.states(), state.model, [], 0
+    records = {party: kept(own, OwnSplits)["records"] for party, own in federation.engine.states().items()}
+    model, found, start = state.model, [], 0
     for size in model["sizes"]:
         nodes = [node for node in range(start, start + size) if model["owner"][node] >= 0]
         found.append(sorted((int(population.partition.columns[model["owner"][node]][
-            states[model["owner"][node]]["records"]["column"][model["record"][node]]]),
-            float(states[model["owner"][node]]["records"]["threshold"][model["record"][node]])) for node in nodes))
+            records[model["owner"][node]]["column"][model["record"][node]]]),
+            float(records[model["owner"][node]]["threshold"][model["record"][node]])) for node in nodes))
         start += size
     return found
 
@@ -86,7 +95,7 @@ def _auc_of_both(dataset, rounds, **learner):
     algorithm = boosting(learner={"bins": 32, **learner}, alignment="agreed")
     federation, state = grown(algorithm, population, rounds)
     scores = algorithm.predict(federation, state)
-    part = federation.engine.states()[0]
+    part = kept(federation.engine.states()[0], CommonRows)
     test = part["rows"][part["part"] == 2]
     ours = dict(zip(scores["rows"].tolist(), scores["scores"][:, 1].tolist(), strict=True))
     train = _train_places(federation)
@@ -99,7 +108,7 @@ def _auc_of_both(dataset, rounds, **learner):
 
 
 def test_it_is_as_good_as_xgboost_on_breast_cancer():
-    loaded = build("dataset", "breast_cancer").load().train
+    loaded = build("dataset", "breast-cancer").load().train
     ours, rival = _auc_of_both(loaded, rounds=10)
     assert ours > 0.95
     assert ours > rival - 0.01
@@ -121,11 +130,12 @@ def test_messages_show_no_row_id_label_gradient_or_threshold():
     assert_no_ids(engine, population)
     assert_no_rows(engine, population)
     assert_no_labels(engine, population, states[0], skip=("vertical.keep", "vertical.choose order"))
-    secret = np.concatenate([state["records"]["threshold"] for state in states.values()] +
-                            [np.concatenate(states[party]["columns"]["cuts"]) for party in states] +
-                            [states[0]["trees"]["value"][states[0]["trees"]["value"] != 0]])
+    says = kept(states[0], OwnTrees)["trees"]["value"]
+    secret = np.concatenate([kept(state, OwnSplits)["records"]["threshold"] for state in states.values()] +
+                            [np.concatenate(kept(state, BinnedColumns)["cuts"]) for state in states.values()] +
+                            [says[says != 0]])
     rows = train_rows(federation, population)
-    first = gradients("logistic", np.repeat(states[0]["base"][None], len(rows), axis=0), rows.target)
+    first = gradients("logistic", np.repeat(kept(states[0], Start)["base"][None], len(rows), axis=0), rows.target)
     secret = np.concatenate([secret, *(values.ravel() for values in first)])
     whole = np.rint(np.ldexp(secret, 32))
     for name, _, _, value in said(engine):
@@ -139,9 +149,9 @@ def test_only_the_label_holder_keeps_the_secret_key_and_what_leaves_say():
     pytest.importorskip("gmpy2")
     federation, _ = grown(boosting(PAILLIER), dealt(people(80), parties=3), rounds=1)
     states = federation.engine.states()
-    assert [party for party, state in states.items() if "key" in state] == [0]
-    assert [party for party, state in states.items() if "trees" in state] == [0]
-    primes = [states[0]["key"][name].tobytes() for name in ("p", "q")]
+    assert [party for party, state in states.items() if kept(state, OwnKey)] == [0]
+    assert [party for party, state in states.items() if kept(state, OwnTrees)] == [0]
+    primes = [kept(states[0], OwnKey)["key"][name].tobytes() for name in ("p", "q")]
     for name, _, _, value in said(federation.engine):
         content = value.tobytes() if isinstance(value, np.ndarray) else value if isinstance(value, bytes) else b""
         assert not any(prime in content for prime in primes), name
@@ -151,8 +161,8 @@ def test_each_party_keeps_its_own_splits_and_forgets_the_rest():
     federation, state = grown(boosting(), dealt(people(120, columns=6), parties=3))
     states = federation.engine.states()
     for party, own in states.items():
-        assert len(own["records"]["column"]) == int((state.model["owner"] == party).sum())
-        assert "growing" not in own
+        assert len(kept(own, OwnSplits)["records"]["column"]) == int((state.model["owner"] == party).sum())
+        assert not kept(own, Growing) | kept(own, GrowingGrove)
     assert set(state.model) == {"rows", "kind", "sizes", "owner", "record", "children"}
 
 
@@ -190,9 +200,9 @@ def test_gone_on_with_from_a_checkpoint_it_is_the_same():
     population = dealt(people(100, columns=4))
     straight = grown(boosting(PAILLIER), population, rounds=3)
     stopped, state = grown(boosting(PAILLIER), population, rounds=1)
-    kept = payloads.decode(payloads.encode({str(party): own for party, own in stopped.engine.states().items()}))
+    saved = payloads.decode(payloads.encode({str(party): own for party, own in stopped.engine.states().items()}))
     again = federation_of(population)
-    again.engine.restore({int(party): own for party, own in kept.items()})
+    again.engine.restore({int(party): own for party, own in saved.items()})
     again.round = 1
     for _ in range(2):
         again.round += 1
@@ -207,6 +217,5 @@ def test_ckks_is_refused_because_sums_must_be_exact():
         play(boosting("ckks"), federation_of(dealt()))
 
 
-def test_another_learner_is_refused():
-    with pytest.raises(ConfigError, match="boosted_trees"):
-        play(build("algorithm", "secureboost", {"encryption": "plain"}), federation_of(dealt()))
+def test_only_boosted_trees_fit():
+    assert part_types(SecureBoost) == {"learner": Boosting}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from joint import (
@@ -11,18 +13,20 @@ from joint import (
     assert_no_rows,
     dealt,
     federation_of,
+    keeping,
+    kept,
     people,
     play,
 )
 
-from tequio.algorithms.vertical.rows import PARTS
-from tequio.algorithms.vertical.split_nn import SplitNN
+from parts import Parts
+from tequio.algorithms.vertical.rows import PARTS, CommonRows
+from tequio.algorithms.vertical.split_nn import Bottom, SplitNN, Top
 from tequio.attacks.label_leakage import leaked
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.errors import ConfigError, PartyError
-from tequio.federation.algorithm import Parts
+from tequio.learners.descent import loss_for, target_array
 from tequio.learners.learner import LocalTraining
-from tequio.learners.losses import loss_for, target_array
 from tequio.learners.metrics import summarise
 
 torch = pytest.importorskip("torch")
@@ -31,16 +35,16 @@ HOW = LocalTraining(epochs=1, batch=16, learning_rate=0.05, optimizer="adam")
 
 
 def made(local=HOW, **more):
-    return SplitNN(parts=Parts(local=local), **{"bottom": (6,), "cut": (3,), "top": (5,), **more})
+    return SplitNN(**Parts(local=local), **{"bottom": (6,), "cut": (3,), "top": (5,), **more})
 
 
 def ordered(population, federation, part):
     """The whole rows of a part in the agreed order, standardised column by column as the parties do it."""
-    state = federation.engine.states()[0]
-    mine = population.partition.view(population.dataset, 0).ids[state["rows"]]
+    common = kept(federation.engine.states()[0], CommonRows)
+    mine = population.partition.view(population.dataset, 0).ids[common["rows"]]
     place = {identity: row for row, identity in enumerate(population.dataset.ids.tolist())}
     order = np.array([place[identity] for identity in mine.tolist()])
-    train, chosen = (order[state["part"] == PARTS.index(name)] for name in ("train", part))
+    train, chosen = (order[common["part"] == PARTS.index(name)] for name in ("train", part))
     features = population.dataset.features
     standard = (features[chosen] - features[train].mean(0)) / features[train].std(0)
     return standard, population.dataset.target[chosen]
@@ -53,8 +57,9 @@ class Composed(torch.nn.Module):
         super().__init__()
         self.columns, self.combine = columns, combine
         self.activation = {"relu": torch.relu, "tanh": torch.tanh}[activation]
-        self.bottoms = torch.nn.ModuleList(self.stack(states[party]["bottom"]) for party in range(len(columns)))
-        self.top = self.stack(states[0]["top"])
+        self.bottoms = torch.nn.ModuleList(self.stack(kept(states[party], Bottom)["layers"])
+                                           for party in range(len(columns)))
+        self.top = self.stack(kept(states[0], Top)["layers"])
 
     @staticmethod
     def stack(model):
@@ -90,11 +95,13 @@ def central_losses(population, federation, algorithm, states, rounds):
     """Round by round, the mean loss of the composed network on the same batches, in double precision."""
     network = Composed(states, population.partition.columns[:len(states)], algorithm.activation, algorithm.combine)
     features, target = ordered(population, federation, "train")
-    how, curve = algorithm.parts.local, []
+    how, curve = algorithm.local, []
     kind = loss_for(population.schema.target, network.top[-1].out_features)
     for number in range(1, rounds + 1):
         federation.round = number
-        optimizer, total = OPTIMIZERS[how.optimizer](network.parameters(), how), 0.0
+        if number == 1 or how.optimizer_memory == "fresh":
+            optimizer = OPTIMIZERS[how.optimizer](network.parameters(), how)
+        total = 0.0
         for positions in algorithm._batches(federation, len(target)):
             wanted = torch.tensor(target_array(kind, target[positions]))
             wanted = wanted if kind == "softmax" else wanted.double()
@@ -109,6 +116,7 @@ def central_losses(population, federation, algorithm, states, rounds):
 
 @pytest.mark.parametrize(("parties", "target", "more", "how"), [
     (2, "classes", {}, HOW),
+    (2, "classes", {}, replace(HOW, optimizer_memory="kept")),
     (2, "number", {"activation": "tanh"}, LocalTraining(batch=16, learning_rate=0.05, momentum=0.9)),
     (3, "classes", {"combine": "sum", "bottom": ()}, LocalTraining(epochs=2, batch=0, weight_decay=0.01)),
     (3, "classes", {"combine": "mean", "bottom": (7, 4)}, HOW),
@@ -180,8 +188,8 @@ def test_only_the_label_holder_gets_activations_and_only_their_maker_gets_gradie
 
 def batches_seen(federation, population, party=1):
     """The gradients that a party got, batch by batch, with the labels that it should not know."""
-    state = federation.engine.states()[0]
-    labels = population.partition.view(population.dataset, 0).take(state["rows"]).target[state["part"] == 0]
+    common = kept(federation.engine.states()[0], CommonRows)
+    labels = population.partition.view(population.dataset, 0).take(common["rows"]).target[common["part"] == 0]
     pending, seen = None, []
     for name, _, receiver, payload in federation.engine.messages:
         if name == "split-nn.step" and receiver == party:
@@ -238,17 +246,17 @@ def test_a_party_that_fails_in_a_batch_stops_the_run_and_the_run_goes_on_from_it
     federation = federation_of(population)
     algorithm = made()
     state = play(algorithm, federation, rounds=2)
-    kept = federation.engine.states()
-    federation.engine.restore({**kept, 1: {**kept[1], "bottom": {}}})  # it lost its layers
+    states = federation.engine.states()
+    federation.engine.restore({**states, 1: keeping(states[1], Bottom, {"layers": {}})})  # it lost its layers
     federation.round = 3
     with pytest.raises(PartyError, match=r"party '1' failed in round 3 at task 'split-nn.step': it sent activations"):
         algorithm.round(federation, state)
-    federation.engine.restore(kept)
+    federation.engine.restore(states)
     algorithm.round(federation, state)
     for party, expected in straight.engine.states().items():
-        for part in ("bottom", "top"):
-            for name, values in expected.get(part, {}).items():
-                np.testing.assert_array_equal(federation.engine.states()[party][part][name], values)
+        for part in (Bottom, Top):
+            for name, values in kept(expected, part).get("layers", {}).items():
+                np.testing.assert_array_equal(kept(federation.engine.states()[party], part)["layers"][name], values)
 
 
 @pytest.mark.parametrize(("more", "said"), [

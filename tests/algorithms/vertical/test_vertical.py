@@ -11,19 +11,20 @@ from joint import (
     assert_no_rows,
     dealt,
     federation_of,
+    kept,
     people,
     play,
     said,
 )
 
-from tequio.algorithms.vertical.rows import PARTS
+from tequio.algorithms.vertical.alignment import OwnOrder
+from tequio.algorithms.vertical.openmined import OwnKey
+from tequio.algorithms.vertical.rows import PARTS, CommonRows, QueryRows
 from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.errors import ConfigError, DataError, PartyError, QuorumError, TequioError
-from tequio.federation.algorithm import Parts
+from tequio.federation.algorithm import part_types
 from tequio.federation.population import Population
-from tequio.federation.selection import RandomParties
 from tequio.learners.metrics import summarise, tally
 from tequio.privacy.psi import openmined
 
@@ -31,7 +32,7 @@ from tequio.privacy.psi import openmined
 def ids_of(population, federation, party):
     """The ids of a party's common rows in its own order of agreement."""
     mine = population.partition.view(population.dataset, party)
-    return mine.ids[federation.engine.states()[party]["rows"]]
+    return mine.ids[kept(federation.engine.states()[party], CommonRows)["rows"]]
 
 
 @pytest.fixture(params=["psi", "openmined"])
@@ -52,7 +53,7 @@ def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap, alignme
     assert set(orders[0].tolist()) == set.intersection(*held)
     for order in orders[1:]:
         np.testing.assert_array_equal(order, orders[0])
-    parts = [federation.engine.states()[party]["part"] for party in range(parties)]
+    parts = [kept(federation.engine.states()[party], CommonRows)["part"] for party in range(parties)]
     assert all((part == parts[0]).all() for part in parts)
     assert [int((parts[0] == code).sum()) for code in range(3)][1:] == [round(0.2 * len(orders[0]))] * 2
 
@@ -63,7 +64,8 @@ def test_both_ways_agree_on_the_same_rows():
     play(JointSum(), ours)
     play(JointSum(alignment="openmined"), theirs)
     for party in range(3):
-        assert set(ours.engine.states()[party]["rows"]) == set(theirs.engine.states()[party]["rows"])
+        first, second = (kept(federation.engine.states()[party], CommonRows) for federation in (ours, theirs))
+        assert set(first["rows"]) == set(second["rows"])
 
 
 def test_damaged_messages_of_openmined_are_refused():
@@ -80,7 +82,7 @@ def test_the_agreed_order_is_the_same_again_though_the_masks_are_not():
     for federation in (first, again):
         play(JointSum(), federation)
     for one, other in zip(first.engine.states().values(), again.engine.states().values(), strict=True):
-        np.testing.assert_array_equal(one["rows"], other["rows"])
+        np.testing.assert_array_equal(kept(one, CommonRows)["rows"], kept(other, CommonRows)["rows"])
     masks = [value for name, sender, _, value in said(first.engine) if name == "vertical.mask"]
     others = [value for name, sender, _, value in said(again.engine) if name == "vertical.mask"]
     assert not any((one == other).all() for one, other in zip(masks, others, strict=True))
@@ -93,7 +95,8 @@ def test_nothing_of_the_alignment_shows_an_id_a_row_or_a_secret(alignment):
     assert_no_ids(federation.engine, population)
     assert_no_rows(federation.engine, population)
     for state in federation.engine.states().values():
-        assert "alignment" not in state
+        assert not kept(state, OwnOrder)
+        assert not kept(state, OwnKey)
 
 
 def test_the_label_holder_tallies_the_common_rows_of_a_part():
@@ -104,7 +107,7 @@ def test_the_label_holder_tallies_the_common_rows_of_a_part():
     found = algorithm.evaluate(federation, state, "test", federation.everyone())
     rows = population.dataset
     common = ids_of(population, federation, 0)
-    part = federation.engine.states()[0]["part"]
+    part = kept(federation.engine.states()[0], CommonRows)["part"]
     place = {identity: row for row, identity in enumerate(rows.ids.tolist())}
     order = np.array([place[identity] for identity in common.tolist()])
     train = rows.features[order[part == PARTS.index("train")]]
@@ -140,7 +143,7 @@ def test_new_rows_are_aligned_and_predicted_in_the_order_of_the_label_holder():
     np.testing.assert_array_equal(other["scores"], found["scores"])
     own, others = (newcomers.whole(party).ids[rows] for party, rows in ((0, found["rows"]), (1, other["rows"])))
     np.testing.assert_array_equal(own, others)
-    assert not any("query" in state for state in asking.engine.states().values())
+    assert not any(kept(state, QueryRows) for state in asking.engine.states().values())
     assert_no_ids(asking.engine, newcomers)
 
 
@@ -188,7 +191,7 @@ def test_parties_that_agreed_before_need_no_intersection():
     federation = federation_of(dealt(overlap=1.0))
     play(JointSum(alignment="agreed"), federation)
     states = federation.engine.states()
-    np.testing.assert_array_equal(states[0]["rows"], states[1]["rows"])
+    np.testing.assert_array_equal(*(kept(states[party], CommonRows)["rows"] for party in (0, 1)))
     with pytest.raises(DataError, match="do not hold the same rows: '0' has 45, '1' has 44"):
         play(JointSum(alignment="agreed"), federation_of(dealt(people(59), overlap=0.5)))
 
@@ -208,13 +211,12 @@ def test_what_crossed_is_on_record_by_task_and_party():
     assert sum(facts["bytes_up"] for facts in told.values()) == federation.traffic.bytes_up
 
 
-def test_other_partitions_and_selectors_are_refused():
+def test_other_partitions_are_refused_and_there_is_nothing_to_select():
     dataset = people()
     rows = Population(dataset, Partition.of([np.arange(30), np.arange(30, 60)]), Split())
     with pytest.raises(ConfigError, match="different columns"):
         play(JointSum(), federation_of(rows))
-    with pytest.raises(ConfigError, match="nothing to show"):
-        play(JointSum(parts=Parts(selector=RandomParties())), federation_of(dealt()))
+    assert part_types(JointSum) == {}
 
 
 def test_a_key_holder_is_a_party_without_rows_or_columns():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from boosting import PAILLIER, assert_same_model, classes, forest, grown, same_rows
-from joint import assert_no_ids, assert_no_labels, assert_no_rows, dealt, federation_of, people, play, said
+from joint import assert_no_ids, assert_no_labels, assert_no_rows, dealt, federation_of, kept, people, play, said
 
-from tequio.algorithms.vertical.trees.vertical_forest import drawn_rows
-from tequio.components import build
-from tequio.errors import ConfigError, PartyError
+from tequio.algorithms.vertical.rows import CommonRows
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees
+from tequio.algorithms.vertical.trees.vertical_forest import VerticalForest, drawn_rows
+from tequio.errors import PartyError
+from tequio.federation.algorithm import part_types
 from tequio.learners.metrics import summarise
+from tequio.learners.trees.forest import RandomForest
+from tequio.registry import build
 
 
 @pytest.mark.parametrize("data", [people(160, columns=6), classes()], ids=["two classes", "three classes"])
@@ -25,13 +29,13 @@ def test_encrypted_trees_are_those_of_the_twin_split_for_split(data, criterion):
 def test_leaves_hold_the_classes_of_the_rows_drawn_for_their_tree():
     population = same_rows(people(100))
     federation, state = grown(forest(), population)
-    kept = federation.engine.states()[0]["trees"]
+    trees = kept(federation.engine.states()[0], OwnTrees)["trees"]
     rows = state.model["rows"]["train"]
-    roots = np.cumsum(kept["sizes"]) - kept["sizes"]
-    assert kept["counts"][roots].sum(axis=1).tolist() == [rows] * 4
-    for node in np.flatnonzero(kept["owner"] >= 0):
-        np.testing.assert_array_equal(kept["counts"][kept["children"][node]].sum(axis=0), kept["counts"][node])
-        assert kept["rows"][kept["children"][node]].sum() == kept["rows"][node]
+    roots = np.cumsum(trees["sizes"]) - trees["sizes"]
+    assert trees["counts"][roots].sum(axis=1).tolist() == [rows] * 4
+    for node in np.flatnonzero(trees["owner"] >= 0):
+        np.testing.assert_array_equal(trees["counts"][trees["children"][node]].sum(axis=0), trees["counts"][node])
+        assert trees["rows"][trees["children"][node]].sum() == trees["rows"][node]
 
 
 def test_as_many_rows_are_drawn_as_there_are():
@@ -43,14 +47,14 @@ def test_as_many_rows_are_drawn_as_there_are():
 
 
 def test_it_is_as_good_as_a_forest_in_one_place():
-    data = build("dataset", "breast_cancer").load().train
+    data = build("dataset", "breast-cancer").load().train
     population = same_rows(data)
     algorithm = forest(learner={"trees": 20, "depth": 5}, bins=32, together=10, alignment="agreed")
     federation, state = grown(algorithm, population, rounds=2)
     ours = summarise(data.schema.target, algorithm.evaluate(federation, state, "test", federation.everyone())[0])
-    part = federation.engine.states()[0]
+    part = kept(federation.engine.states()[0], CommonRows)
     train, test = (part["rows"][part["part"] == code] for code in (0, 2))
-    learner = build("learner", "random_forest", {"trees": 20, "depth": 5})
+    learner = build("learner", "random-forest", {"trees": 20, "depth": 5})
     model = learner.fit(data.take(train), np.random.default_rng(0))
     centre = summarise(data.schema.target, learner.evaluate(model, data.take(test)))
     assert ours["accuracy"] > centre["accuracy"] - 0.03
@@ -87,7 +91,7 @@ def test_messages_show_no_row_id_label_or_threshold():
     assert_no_ids(engine, population)
     assert_no_rows(engine, population)
     assert_no_labels(engine, population, states[0], skip=("vertical.keep", "vertical.choose order"))
-    secret = np.concatenate([own["records"]["threshold"] for own in states.values()])
+    secret = np.concatenate([kept(own, OwnSplits)["records"]["threshold"] for own in states.values()])
     for name, _, _, value in said(engine):
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             assert not np.isin(value, secret).any(), name
@@ -98,6 +102,5 @@ def test_numbers_are_no_classes():
         grown(forest(), same_rows(people(60, target="number")))
 
 
-def test_another_learner_is_refused():
-    with pytest.raises(ConfigError, match="random_forest"):
-        play(build("algorithm", "vertical-forest", {"encryption": "plain"}), federation_of(dealt()))
+def test_only_random_forests_fit():
+    assert part_types(VerticalForest) == {"learner": RandomForest}

@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from boosting import PAILLIER, assert_same_model, boosting, forest, grown, same_rows
-from joint import Transcript, dealt, federation_of, people, play
+from joint import Transcript, dealt, federation_of, keeping, kept, people, play
 
 from tequio.algorithms.vertical.trees.encrypted_sums import EncryptedHiding
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form
-from tequio.components import build
 from tequio.errors import EncryptionError, PartyError, PayloadError
 from tequio.federation.exchange import Failure
-from tequio.privacy.encryption.randomness import seeded
-from tequio.privacy.encryption.wire import unwrap, wrap
+from tequio.privacy.encryption.numbers import seeded
+from tequio.privacy.encryption.scheme import unwrap, wrap
+from tequio.registry import build
 
 
 class Meddler(Transcript):
@@ -73,17 +74,17 @@ def test_a_party_lost_in_the_middle_of_a_tree_stops_the_run_and_the_round_can_be
 def _without_unused(run):
     """Records that no split points to, left by a round whose end was lost, do not count."""
     federation, state = run
-    states = {party: dict(own) for party, own in federation.engine.states().items()}
+    states = dict(federation.engine.states())
     model = dict(state.model)
     model["record"] = model["record"].copy()
-    for party, own in states.items():
-        if "records" in own:
-            mine = model["owner"] == party
-            used = model["record"][mine]
-            own["records"] = {name: values[used] for name, values in own["records"].items()}
-            model["record"][mine] = np.arange(len(used))
-    if "trees" in states[0]:
-        states[0]["trees"] = {**states[0]["trees"], "record": model["record"]}
+    for party, own in federation.engine.states().items():
+        records = kept(own, OwnSplits)["records"]
+        mine = model["owner"] == party
+        used = model["record"][mine]
+        states[party] = keeping(own, OwnSplits, {"records": {name: values[used] for name, values in records.items()}})
+        model["record"][mine] = np.arange(len(used))
+    trees = kept(states[0], OwnTrees)["trees"]
+    states[0] = keeping(states[0], OwnTrees, {"trees": {**trees, "record": model["record"]}})
     engine = type("Engine", (), {"states": lambda self: states})()
     return type("Federation", (), {"engine": engine})(), replace(state, model=model)
 
@@ -193,11 +194,12 @@ def test_a_party_with_the_state_of_another_run_is_told_so():
     population = same_rows(people(60))
     federation, state = grown(boosting(), population, rounds=1)
     states = federation.engine.states()
-    federation.engine.restore({**states, 1: {**states[1], "records": {"column": np.zeros(0, np.int32),
-                                                                      "threshold": np.zeros(0)}}})
+    none = {"column": np.zeros(0, np.int32), "threshold": np.zeros(0)}
+    federation.engine.restore({**states, 1: keeping(states[1], OwnSplits, {"records": none})})
     with pytest.raises(PartyError, match="is asked for split 0 and keeps 0 of them"):
         boosting().evaluate(federation, state, "test", federation.everyone())
-    federation.engine.restore({**states, 0: {name: kept for name, kept in states[0].items() if name != "trees"}})
+    forgotten = {"trees": Skeleton.empty().to_payload(), "before": {}}
+    federation.engine.restore({**states, 0: keeping(states[0], OwnTrees, forgotten)})
     federation.round = 2
     with pytest.raises(PartyError, match="keeps 0 trees, and the run has 1"):
         boosting().round(federation, state)

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joint import dealt, federation_of, people
 
-from tequio.algorithms.vertical.trees.columns import OwnColumns
-from tequio.algorithms.vertical.trees.routes import follow, packed, unpacked
+from tequio.algorithms.vertical.trees.offering import OwnColumns, follow, packed, unpacked
 from tequio.algorithms.vertical.trees.skeleton import Skeleton, put_in_order
 from tequio.algorithms.vertical.trees.sums import Form, PlainAdding, fixed_point
 from tequio.data.dataset import Dataset
@@ -90,7 +89,7 @@ def test_of_equal_cuts_the_lowest_is_taken():
 def test_sums_of_ciphertexts_open_to_the_plain_sums(data):
     pytest.importorskip("gmpy2")
     from tequio.algorithms.vertical.trees.encrypted_sums import EncryptedAdding, EncryptedHiding
-    from tequio.privacy.encryption.randomness import seeded
+    from tequio.privacy.encryption.numbers import seeded
 
     draw = np.random.default_rng(data.draw(st.integers(0, 1000)))
     rows, sizes = data.draw(st.integers(1, 60)), data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
@@ -113,8 +112,8 @@ def test_sums_of_ciphertexts_open_to_the_plain_sums(data):
 
 def _secret(known=[]):  # noqa: B006 - one key for all examples
     if not known:
-        from tequio.components import build
-        from tequio.privacy.encryption.randomness import seeded
+        from tequio.privacy.encryption.numbers import seeded
+        from tequio.registry import build
 
         known.append(build("encryption", "paillier", {"bits": 1024}).generate(seeded(np.random.default_rng(0))))
     return known[0]

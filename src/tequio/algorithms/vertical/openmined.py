@@ -9,89 +9,135 @@ from __future__ import annotations
 
 import hashlib
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.algorithms.vertical.meaning import tells
-from tequio.algorithms.vertical.rows import QUERY
+from tequio.algorithms.vertical.conversation import describe
+from tequio.algorithms.vertical.rows import AlignSettings, keep_common
 from tequio.errors import DataError
-from tequio.federation.task import task
+from tequio.federation.task import Count, Done, NoSettings, Reveals, task
 from tequio.privacy.psi import openmined
-from tequio.privacy.psi.sets import require_ids, written
+from tequio.privacy.psi.ids import require_ids, written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from tequio.algorithms.vertical.conversation import Conversation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
 
-    Settings = Mapping[str, Any]
+
+class Question(TypedDict):
+    """A party's ids under its key, and how many there are."""
+
+    request: bytes
+    ids: Count
 
 
-def intersect_with_openmined(talk: Conversation, into: str) -> int:
-    """Let every party keep its common rows, in one order, in its state by a name; how many these are."""
+class Answer(TypedDict):
+    """The ids of the party that answers, masked, and the ids that it was asked about, masked by it too."""
+
+    setup: bytes
+    response: bytes
+
+
+class Answers(TypedDict):
+    """At the label holder: what the others answered, and what they ask, by the number of the party."""
+
+    answers: dict[str, Answer]
+    asked: dict[str, Question]
+
+
+class CommonIds(TypedDict):
+    """The order of common rows, and the answer to each other party."""
+
+    order: NDArray[np.int64]
+    answers: dict[str, Answer]
+
+
+class AnswerInOrder(Answer):
+    """An answer, with the order in which common rows are taken."""
+
+    order: NDArray[np.int64]
+
+
+class OwnKey(TypedDict, total=False):
+    """The key under which a party asks, until it has the answer."""
+
+    key: bytes
+
+
+def intersect_with_openmined(talk: Conversation, *, query: bool) -> int:
+    """Let every party keep its common rows, in one order; how many these are."""
     others, holder = talk.roles.others, talk.roles.label_holder
-    settings = {"into": into}
+    settings = AlignSettings(query=query)
     asked = {reply.party: reply.payload for reply in talk.ask(talk.roles.holders, ask_about_ids)}
     own = asked.pop(holder)
-    answers = talk.ask(others, answer_about_ids, own) if others else []
-    told = talk.tell(holder, choose_common, {
+    answers = talk.ask(others, answer_about_ids, own) if others else ()
+    chosen = talk.ask_one(holder, choose_common, {
         "answers": {str(reply.party): reply.payload for reply in answers},
         "asked": {str(party): request for party, request in asked.items()}}, settings=settings)
     if others:
-        talk.ask(others, keep_common, {"order": told["order"]}, settings=settings,
-                 each={party: told["answers"][str(party)] for party in others})
-    return len(told["order"])
+        talk.ask(others, take_answer, {"order": chosen["order"]}, settings=settings,
+                 each={party: chosen["answers"][str(party)] for party in others})
+    return len(chosen["order"])
 
 
-@task("openmined.ask")
-def ask_about_ids(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("openmined.ask", settings=NoSettings, reply=Question, reveals=Reveals.COUNTS)
+def ask_about_ids(party: Party, payload: Payload, settings: NoSettings) -> Question:
     """The party's ids under a fresh key."""
     ids = party.rows.ids
     require_ids(ids, f"party '{party.name}'")
-    party.state["alignment"] = {"key": openmined.new_key()}
-    return {"request": openmined.request(party.state["alignment"]["key"], written(ids)), "ids": len(ids)}
+    key = openmined.new_key()
+    party.keep(OwnKey, {"key": key})
+    return {"request": openmined.request(key, written(ids)), "ids": len(ids)}
 
 
-@task("openmined.answer")
-def answer_about_ids(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("openmined.answer", settings=NoSettings, reply=Answer, reveals=Reveals.COUNTS)
+def answer_about_ids(party: Party, payload: Question, settings: NoSettings) -> Answer:
     """Mask what the label holder asks about, and give the own ids, masked by another key than for questions."""
-    return dict(openmined.answer(openmined.new_key(), written(party.rows.ids), payload["request"], payload["ids"]))
+    return _answer(written(party.rows.ids), payload)
 
 
-@task("openmined.choose")
-def choose_common(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("openmined.choose", settings=AlignSettings, reply=CommonIds, reveals=Reveals.COUNTS)
+def choose_common(party: Party, payload: Answers, settings: AlignSettings) -> CommonIds:
     """At the label holder: the rows that all have, their order, and answers to the others about these only."""
-    ids, key = written(party.rows.ids), party.state.pop("alignment")["key"]
-    found = [openmined.common(key, answered) for answered in payload["answers"].values()]
+    ids = written(party.rows.ids)
+    found = [_common(party, answered) for answered in payload["answers"].values()]
+    party.forget(OwnKey)
     rows = reduce(np.intersect1d, found, np.arange(len(ids)))
     if not len(rows):
         raise DataError("the parties have no ids in common",
                         remedy="check that their ids mean the same and are written alike")
     hashed = _in_hashed_order(ids, rows)
     order = np.argsort(hashed)
-    if settings["into"] != QUERY:
+    if not settings.query:
         order = order[party.rng("order of common rows").permutation(len(rows))]
-    party.state[settings["into"]] = hashed[order]
-    answers = {name: openmined.answer(openmined.new_key(), [ids[row] for row in rows], asked["request"], asked["ids"])
-               for name, asked in payload["asked"].items()}
-    return {"order": order, "answers": answers}
+    keep_common(party, hashed[order], query=settings.query)
+    known = [ids[row] for row in rows]
+    return {"order": order, "answers": {name: _answer(known, asked) for name, asked in payload["asked"].items()}}
 
 
-@task("openmined.keep")
-def keep_common(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("openmined.keep", settings=AlignSettings, reply=Done, reveals=Reveals.NOTHING)
+def take_answer(party: Party, payload: AnswerInOrder, settings: AlignSettings) -> Done:
     """At the others: learn which of the own rows all have, and keep them in the agreed order."""
-    ids, key = written(party.rows.ids), party.state.pop("alignment")["key"]
-    rows = openmined.common(key, {"setup": payload["setup"], "response": payload["response"]})
+    rows = _common(party, payload)
+    party.forget(OwnKey)
     if len(rows) != len(payload["order"]):
         raise DataError(f"party '{party.name}' finds {len(rows)} common rows, and the label holder "
-                        f"{len(payload['order'])}", remedy="align the parties anew")
-    party.state[settings["into"]] = _in_hashed_order(ids, rows)[payload["order"]]
+                        f"{len(payload['order'])}", remedy="align the parties again")
+    keep_common(party, _in_hashed_order(written(party.rows.ids), rows)[payload["order"]], query=settings.query)
     return {}
+
+
+def _answer(ids: list[bytes], asked: Question) -> Answer:
+    found = openmined.answer(openmined.new_key(), ids, asked["request"], asked["ids"])
+    return {"setup": found["setup"], "response": found["response"]}
+
+
+def _common(party: Party, answered: Answer) -> NDArray[np.int64]:
+    return openmined.common(party.recall(OwnKey)["key"],
+                            {"setup": answered["setup"], "response": answered["response"]})
 
 
 def _in_hashed_order(ids: list[bytes], rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -99,8 +145,8 @@ def _in_hashed_order(ids: list[bytes], rows: NDArray[np.int64]) -> NDArray[np.in
 
 
 _MASKED = "ids under a key: how many there are"
-tells(ask_about_ids, request=_MASKED, ids="how many ids the party has")
-tells(answer_about_ids, request=_MASKED, ids="how many ids the label holder has", setup=_MASKED, response=_MASKED)
-tells(choose_common, asked=_MASKED, order="in which order common rows are taken",
-      answers="which of the own ids each other party has; to others, the common ones masked")
-tells(keep_common, setup=_MASKED, response="which of the own ids all have", order="in which order rows are taken")
+describe(ask_about_ids, request=_MASKED, ids="how many ids the party has")
+describe(answer_about_ids, request=_MASKED, ids="how many ids the label holder has", setup=_MASKED, response=_MASKED)
+describe(choose_common, asked=_MASKED, order="in which order common rows are taken",
+         answers="which of the own ids each other party has; to others, the common ones masked")
+describe(take_answer, setup=_MASKED, response="which of the own ids all have", order="in which order rows are taken")

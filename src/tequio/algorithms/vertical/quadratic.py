@@ -13,14 +13,14 @@ constant. Both are sums of products of something known to one party with somethi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tequio.federation.payload import Payload
+    from tequio.data.dataset import Array
 
     Floats = NDArray[np.float64]
 
@@ -35,16 +35,31 @@ class Quadratic:
     pull: float
 
 
-QUADRATICS: dict[str, Quadratic] = {"logistic": Quadratic(0.25, 0.5), "linear": Quadratic(1.0, 1.0)}
+class TargetScale(TypedDict):
+    """How the label holder standardises a numeric target."""
+
+    mean: float
+    deviation: float
 
 
-def signs(kind: str, target: NDArray[Any], scale: Payload) -> Floats:
+class Calibration(TypedDict):
+    """What turns scores into log-odds."""
+
+    slope: float
+    shift: float
+
+
+QUADRATICS: dict[Kind, Quadratic] = {"logistic": Quadratic(0.25, 0.5), "linear": Quadratic(1.0, 1.0)}
+NOT_CALIBRATED: Calibration = {"slope": 1.0, "shift": 0.0}
+
+
+def signs(kind: Kind, target: Array, scale: TargetScale) -> Floats:
     """The target as the loss wants it: -1 and 1, or standardised."""
     values = np.asarray(target, np.float64)
     return 2.0 * values - 1.0 if kind == "logistic" else (values - scale["mean"]) / scale["deviation"]
 
 
-def target_scale(kind: str, target: NDArray[Any]) -> Payload:
+def target_scale(kind: Kind, target: Array) -> TargetScale:
     """How the label holder standardises a numeric target; classes stay as they are."""
     if kind == "logistic":
         return {"mean": 0.0, "deviation": 1.0}
@@ -67,12 +82,12 @@ def logistic_loss(scores: Floats, wanted: Floats) -> float:
     return float(np.logaddexp(0.0, -wanted * scores).mean())
 
 
-def constants(kind: str, wanted: Floats) -> Floats:
+def constants(kind: Kind, wanted: Floats) -> Floats:
     """The part of each row's loss that the weights do not change."""
     return np.full(len(wanted), np.log(2.0)) if kind == "logistic" else wanted * wanted / 2
 
 
-def predictions(kind: str, scores: Floats, scale: Payload, calibration: Payload) -> Floats:
+def predictions(kind: Kind, scores: Floats, scale: TargetScale, calibration: Calibration) -> Floats:
     """What `Learner.predict` gives: probabilities of the two classes, or numbers in their own units."""
     if kind == "linear":
         numbers: Floats = scores * scale["deviation"] + scale["mean"]
@@ -82,7 +97,7 @@ def predictions(kind: str, scores: Floats, scale: Payload, calibration: Payload)
     return np.stack([1 - positive, positive], axis=1)
 
 
-def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Payload:
+def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Calibration:
     """Slope and shift that make scores log-odds: a logistic regression on the score alone (Platt, 1999), by Newton.
 
     A slope that is not positive would turn the model round: then the scores stay as they are.
@@ -103,6 +118,3 @@ def calibrated(scores: Floats, wanted: Floats, steps: int = 50) -> Payload:
 def _sigmoid(margins: Floats) -> Floats:
     half: Floats = 0.5 * (1 + np.tanh(0.5 * margins))  # never overflows
     return half
-
-
-NOT_CALIBRATED: dict[str, float] = {"slope": 1.0, "shift": 0.0}

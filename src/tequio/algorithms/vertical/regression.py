@@ -16,40 +16,47 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge
 
 from tequio.algorithms.vertical import regression_scores as scoring
 from tequio.algorithms.vertical import regression_tasks as tasks
-from tequio.algorithms.vertical.encrypted_sums import encrypted_mask, encrypted_sum, opened
-from tequio.algorithms.vertical.linking import link
+from tequio.algorithms.vertical.alignment import link
+from tequio.algorithms.vertical.conversation import columns_of, require_key_holder
 from tequio.algorithms.vertical.quadratic import QUADRATICS, Kind
-from tequio.algorithms.vertical.roles import columns_of, require_key_holder
 from tequio.algorithms.vertical.vertical import Request, VerticalAlgorithm
-from tequio.components import build
-from tequio.errors import ConfigError
-from tequio.learners.batches import batch_rows, row_orders
-from tequio.registry import register
+from tequio.errors import ConfigError, EncryptionError
+from tequio.federation.algorithm import part
+from tequio.learners.descent import batch_rows, row_orders
+from tequio.learners.learner import LocalTraining
+from tequio.privacy.encryption.numbers import FixedPoint, source
+from tequio.registry import build, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from tequio.algorithms.vertical.conversation import Conversation
+    from tequio.algorithms.vertical.regression_tasks import Encryption
+    from tequio.algorithms.vertical.rows import RowRequest
     from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.task import Task
-    from tequio.privacy.encryption.scheme import PublicKey, Scheme
+    from tequio.privacy.encryption.scheme import Encrypted, PublicKey
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalRegression(VerticalAlgorithm):
     """What the two regressions share: all but their loss."""
 
+    local: LocalTraining = part(factory=LocalTraining)
     encryption: str | dict[str, Any] = "paillier"
     hide_matches: bool = False
     patience: Annotated[int, Ge(0)] = 3
@@ -76,18 +83,17 @@ class VerticalRegression(VerticalAlgorithm):
 
     def prepare(self, talk: Conversation, state: State) -> State:
         """The key holder makes the keys; everyone else gets the public part."""
-        settings = self._settings("key")
-        key = talk.tell(require_key_holder(talk.federation), tasks.make_key, settings=settings)["key"]
+        key = talk.ask_one(require_key_holder(talk.federation), tasks.make_key, settings=self._with_key())["key"]
         self.scheme().public_key(key)
-        talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=settings)
+        talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=self._with_key())
         return state.next(key=key, losses=[])
 
     def step(self, talk: Conversation, state: State) -> State:
         """All batches of the round, then the loss, if stopping depends on it."""
-        told: Request = {}
+        opened: dict[int, Payload] = {}
         for number, positions in enumerate(self._batches(talk.federation, state)):
-            told = self._batch(talk, state, self._asked(talk, state, "train", positions, number), told)
-        ended = talk.ask(talk.roles.holders, tasks.residual, each=told, settings=self._settings("end"))
+            opened = self._batch(talk, state, self._asked(talk, state, "train", positions, number), opened)
+        ended = talk.ask(talk.roles.holders, tasks.residual, each=opened, settings=self._residual("end", 0.0, 0.0))
         digests = {talk.federation.name(reply.party): reply.payload["weights"] for reply in ended}
         model = {**state.model, "weights": digests}
         if not self.patience:
@@ -95,7 +101,7 @@ class VerticalRegression(VerticalAlgorithm):
         return state.next(model, losses=[*state.memory["losses"], self._loss(talk, state)])
 
     def finished(self, state: State) -> str:
-        """Whether the loss under encryption has not gone down for so many rounds."""
+        """Whether the loss under encryption has not gone down for `patience` rounds."""
         losses = state.memory.get("losses", [])
         if not self.patience or len(losses) <= self.patience:
             return ""
@@ -106,75 +112,83 @@ class VerticalRegression(VerticalAlgorithm):
     def scores(self, talk: Conversation, state: State, request: Request) -> None:
         """The scores of the rows asked about, at the label holder, calibrated where that is to be done."""
         part = self._calibration_part(state)
-        if part and not talk.tell(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
+        if part and not talk.ask_one(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
             self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate)
         self._scored(talk, state, request, scoring.keep_scores)
 
-    def scheme(self) -> Scheme:
+    def scheme(self) -> Encryption:
         """The encryption."""
         table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)
         if self._products() > 1 and table.get("name") == "ckks":
             table = {"products": 2, **table}
-        made: Scheme = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
+        made: Encryption = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
         return made
 
     def _asked(self, talk: Conversation, state: State, part: str, positions: NDArray[np.int64],
-               step: object) -> Payload:
+               step: int | str) -> tasks.EncryptedRequest:
         """Which rows are meant and, where matches are hidden, which of them count."""
-        asked: Payload = {"part": part, "positions": positions, "step": step}
-        if part != "train" or "mask" not in state.memory:
-            return asked
-        flags = state.memory["mask"][positions]
-        return {**asked, "mask": encrypted_mask(talk, self.scheme(), self._key(state), flags, step)}
+        asked: tasks.EncryptedRequest = {"part": part, "positions": positions, "step": step}
+        if part == "train" and "mask" in state.memory:
+            public = self._key(state)
+            draw = source(self.scheme().randomness, talk.federation.rng(f"mask {step}"))
+            flags = public.encrypt(state.memory["mask"][positions], draw, FixedPoint(0, 0))
+            asked["mask"] = public.send(flags, draw)
+        return asked
 
-    def _batch(self, talk: Conversation, state: State, asked: Payload, told: Request) -> Request:
+    def _batch(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest,
+               opened: Mapping[int, Payload]) -> dict[int, Payload]:
         """One batch: residuals, hidden gradients, and what the key holder opens, for each party to go on with."""
         federation, holders = talk.federation, talk.roles.holders
-        total = self._residuals(talk, state, {party: {**asked, **told.get(party, {})} for party in holders},
+        total = self._residuals(talk, state, {party: {**asked, **opened.get(party, {})} for party in holders},
                                 QUADRATICS[self.kind].curve)
-        known = {name: value for name, value in asked.items() if name != "mask"}
-        replies = talk.ask(holders, tasks.gradient, {**known, "residual": total}, settings=self._settings("gradient"))
-        hidden = {federation.name(reply.party): reply.payload["gradient"] for reply in replies}
-        found = opened(talk, hidden, self._settings("open"))
+        replies = talk.ask(holders, tasks.gradient, {**_rows_of(asked), "residual": total},
+                           settings=self._secret("gradient"))
+        found = self._opened(talk, {federation.name(reply.party): reply.payload["gradient"] for reply in replies})
         rows = len(asked["positions"])
         return {federation.index(name): {"opened": numbers, "rows": rows} for name, numbers in found.items()}
 
-    def _residuals(self, talk: Conversation, state: State, each: Request, curve: float) -> Payload:
+    def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]],
+                   curve: float) -> Payload:
         """The residuals of some rows: the sum of all parties' parts, encrypted."""
-        settings = {**self._settings(f"residual {curve}"), "curve": curve, "pull": QUADRATICS[self.kind].pull}
+        settings = self._residual(f"residual {curve}", curve, QUADRATICS[self.kind].pull)
         return encrypted_sum(talk, self._key(state), tasks.residual, "residual", each, settings)
 
     def _loss(self, talk: Conversation, state: State) -> float:
-        """The loss on the validation rows, or without any on training rows, as the label holder tells it."""
-        part, positions = self._loss_rows(state)
+        """The loss on the validation rows, or without any on training rows, as the label holder reports it."""
+        part = "validation" if state.model["rows"]["validation"] else "train"
+        positions = np.arange(min(state.model["rows"][part], self.loss_rows))
         mean = self._mean_loss(talk, state, self._asked(talk, state, part, positions, "loss"))
         talk.federation.record("loss", {"round": talk.federation.round, "part": part, "loss": mean})
         return mean
 
-    def _loss_rows(self, state: State) -> tuple[str, NDArray[np.int64]]:
-        part = "validation" if state.model["rows"]["validation"] else "train"
-        return part, np.arange(min(state.model["rows"][part], self.loss_rows))
-
-    def _mean_loss(self, talk: Conversation, state: State, asked: Payload) -> float:
+    def _mean_loss(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest) -> float:
         """The cut loss of some rows, under encryption until the label holder takes its pads off."""
-        holder = talk.roles.label_holder
-        total = self._residuals(talk, state, {party: dict(asked) for party in talk.roles.holders},
-                                QUADRATICS[self.kind].curve / 2)
-        parts: Request = {party: {**asked, "residual": total} for party in talk.roles.holders}
-        loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts, self._settings("loss"))
-        told = talk.tell(holder, scoring.hide_loss, {**asked, "loss": loss}, settings=self._settings("hide loss"))
-        found = opened(talk, told["hidden"], self._settings("open"))
-        told = talk.tell(holder, scoring.loss, {**asked, "opened": found}, settings=self._settings("loss"))
-        return float(told["loss"])
+        holder, holders = talk.roles.label_holder, talk.roles.holders
+        total = self._residuals(talk, state, dict.fromkeys(holders, asked), QUADRATICS[self.kind].curve / 2)
+        parts = {party: {**asked, "residual": total} for party in holders}
+        loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts, self._secret("loss"))
+        hidden = talk.ask_one(holder, scoring.hide_loss, {**asked, "loss": loss}, settings=self._secret("hide loss"))
+        found = self._opened(talk, hidden["hidden"])
+        return talk.ask_one(holder, scoring.loss, {**asked, "opened": found}, settings=self._with_key())["loss"]
 
-    def _scored(self, talk: Conversation, state: State, request: Request, then: Task) -> Payload:
+    def _scored(self, talk: Conversation, state: State, request: Mapping[int, RowRequest],
+                then: Task[tasks.KeySettings, R]) -> R:
         """Add up the scores of some rows under encryption and let the label holder go on with them; its answer."""
         holder, purpose = talk.roles.label_holder, f"scores {then.name}"
-        settings = {**self._settings(purpose), "parties": len(talk.roles.holders)}
+        settings = scoring.ScoreSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose,
+                                         parties=len(talk.roles.holders))
         total = encrypted_sum(talk, self._key(state), scoring.part_of_scores, "scores", request, settings)
-        told = talk.tell(holder, scoring.hide_scores, {"scores": total}, settings=self._settings(f"hide {purpose}"))
-        found = opened(talk, {"scores": told["hidden"]}, self._settings("open"))
-        return talk.tell(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._settings("keep"))
+        hidden = talk.ask_one(holder, scoring.hide_scores, {"scores": total}, settings=self._secret(f"hide {purpose}"))
+        found = self._opened(talk, {"scores": hidden["hidden"]})
+        return talk.ask_one(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._with_key())
+
+    def _opened(self, talk: Conversation, hidden: dict[str, Payload]) -> dict[str, Payload]:
+        """What the key holder makes of some hidden ciphertexts, by the same names."""
+        key_holder = require_key_holder(talk.federation)
+        opened = talk.ask_one(key_holder, tasks.open_hidden, {"hidden": hidden}, settings=self._with_key())["opened"]
+        if opened.keys() != hidden.keys():
+            talk.refuse(tasks.open_hidden, key_holder, "it did not open what it was asked to open")
+        return opened
 
     def _calibration_part(self, state: State) -> str:
         """The part of the rows whose scores are calibrated; empty for none."""
@@ -187,19 +201,26 @@ class VerticalRegression(VerticalAlgorithm):
     def _key(self, state: State) -> PublicKey:
         return self.scheme().public_key(state.memory["key"])
 
-    def _settings(self, purpose: str) -> dict[str, Any]:
-        return {"scheme": self.scheme(), "kind": self.kind, "local": self.parts.local, "purpose": purpose}
+    def _with_key(self) -> tasks.KeySettings:
+        return tasks.KeySettings(scheme=self.scheme(), kind=self.kind)
+
+    def _secret(self, purpose: str) -> tasks.SecretSettings:
+        return tasks.SecretSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose)
+
+    def _residual(self, purpose: str, curve: float, pull: float) -> tasks.ResidualSettings:
+        return tasks.ResidualSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose, curve=curve, pull=pull,
+                                      local=self.local)
 
     def _batches(self, federation: Federation, state: State) -> Iterable[NDArray[np.int64]]:
         """The batches of the round; one that has no more rows than a party has columns joins the one before it."""
-        rows, local, least = state.model["rows"]["train"], self.parts.local, _widest(federation) + 1
+        rows, local, least = state.model["rows"]["train"], self.local, _widest(federation) + 1
         size = batch_rows(rows, local)
         for order in row_orders(rows, local, federation.rng("batches")):
             cuts = [start for start in range(size, len(order), size) if len(order) - start >= least]
             yield from np.split(order, cuts)
 
     def _fits(self, federation: Federation) -> None:
-        local, widest = self.parts.local, _widest(federation)
+        local, widest = self.local, _widest(federation)
         if local.clip_norm:
             raise ConfigError("no party knows the length of the whole gradient, so it cannot be clipped",
                               remedy="leave out local.clip_norm")
@@ -211,32 +232,25 @@ class VerticalRegression(VerticalAlgorithm):
                               remedy="set algorithm.alignment = 'psi' or leave out algorithm.hide_matches")
 
 
-def _widest(federation: Federation) -> int:
-    """The most columns, as numbers, that a party has."""
-    features = federation.schema.features
-    widths = [1 if feature.domain is None else len(feature.domain) for feature in features]
-    return max((sum(widths[column] for column in columns_of(federation, int(party)))
-                for party in federation.everyone()), default=0)
-
-
 @register("algorithm", "vertical-logistic", paper="Hardy et al., 2017")
 @dataclass(frozen=True, kw_only=True)
 class VerticalLogistic(VerticalRegression):
     """Logistic regression on columns of several parties, under encryption: the loss is cut after its square.
 
-    Needs a key holder (`data.partition.key_holder = true`). Learning rate and its decay, batch, L2 (`weight_decay`) and
-    optimizer are those of [local]; a round is `local.epochs` passes. Weights stay with their parties.
+    Needs a key holder (`data.partition.key_holder = true`). A round is `local.epochs` passes or `local.steps` batches;
+    all keys of [local] act but `clip_norm`, which is refused. Weights stay with their parties.
 
     Parameters:
         alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
         encryption: paillier, ckks or plain: its name, or a table with its name and parameters
-        hide_matches: tell no party which of its training rows are common: others are masked out under encryption
-        patience: stop when the loss has not gone down for so many rounds (0: never, and no loss is worked out)
-        loss_rows: at most so many rows (validation rows, where there are any) go into that loss
+        hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
+        patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)
+        loss_rows: at most this many rows (validation rows, where there are any) go into that loss
         calibrate: let the label holder turn scores into log-odds by a regression on training scores (where matches are
             hidden, on validation scores)
-        recentre: every so many rounds, expand the loss anew around the scores of the training rows, which the label
-            holder is told for it: the descent is then that of the logistic loss itself (0: never, as in the paper)
+        recentre: after this many rounds, again and again, expand the loss anew around the scores of the training rows,
+            which the label holder learns for it: the descent is then that of the logistic loss itself (0: never, as in
+            the paper)
     """
 
     calibrate: bool = True
@@ -255,26 +269,24 @@ class VerticalLogistic(VerticalRegression):
         """The cut series of the logistic loss."""
         return "logistic"
 
-    def _residuals(self, talk: Conversation, state: State, each: Request, curve: float) -> Payload:
+    def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]],
+                   curve: float) -> Payload:
         """Of the cut series; once the loss has been expanded anew, the label holder makes them of encrypted scores."""
         if not state.memory.get("centred"):
             return super()._residuals(talk, state, each, curve)
         holder, public = talk.roles.label_holder, self._key(state)
         scores = encrypted_sum(talk, public, tasks.residual, "residual", each,
-                               {**self._settings("centred scores"), "curve": 1.0, "pull": 0.0})
-        asked = {name: each[holder][name] for name in ("part", "positions", "step")}
-        told = talk.tell(holder, tasks.centred_residual, {**asked, "scores": scores},
-                         settings=self._settings("centred residual"),
-                         check=lambda payload, whose: public.receive(payload["residual"], whose))
-        residual: Payload = told["residual"]
-        return residual
+                               self._residual("centred scores", 1.0, 0.0))
+        made = talk.ask_one(holder, tasks.centred_residual, {**_rows_of(each[holder]), "scores": scores},
+                            settings=self._secret("centred residual"),
+                            check=lambda payload, whose: public.receive(payload["residual"], whose))
+        return made["residual"]
 
-    def _mean_loss(self, talk: Conversation, state: State, asked: Payload) -> float:
+    def _mean_loss(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest) -> float:
         """The cut loss; where the descent is not on that, the logistic loss, of which the label holder knows scores."""
         if not self.recentre:
             return super()._mean_loss(talk, state, asked)
-        request: Request = {party: dict(asked) for party in talk.roles.holders}
-        return float(self._scored(talk, state, request, scoring.exact_loss)["loss"])
+        return self._scored(talk, state, dict.fromkeys(talk.roles.holders, asked), scoring.exact_loss)["loss"]
 
     def _products(self) -> int:
         """One more where the label holder multiplies scores by slopes."""
@@ -291,8 +303,8 @@ class VerticalLogistic(VerticalRegression):
             raise ConfigError("the algorithm 'vertical-logistic' is for two classes",
                               remedy="use 'split-nn' for more, or 'vertical-linear' for numbers")
         if self.recentre and self.hide_matches:
-            raise ConfigError("scores of rows that may not be common cannot be told, so the loss is not expanded there",
-                              remedy="leave out algorithm.recentre or algorithm.hide_matches")
+            raise ConfigError("scores of rows that may not be common cannot be opened, so the loss cannot be "
+                              "expanded around them", remedy="leave out algorithm.recentre or algorithm.hide_matches")
         super()._fits(federation)
 
 
@@ -301,15 +313,15 @@ class VerticalLogistic(VerticalRegression):
 class VerticalLinear(VerticalRegression):
     """Linear regression on columns of several parties, under encryption.
 
-    Needs a key holder (`data.partition.key_holder = true`). Learning rate and its decay, batch, L2 (`weight_decay`) and
-    optimizer are those of [local]; a round is `local.epochs` passes. Weights stay with their parties.
+    Needs a key holder (`data.partition.key_holder = true`). A round is `local.epochs` passes or `local.steps` batches;
+    all keys of [local] act but `clip_norm`, which is refused. Weights stay with their parties.
 
     Parameters:
         alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
         encryption: paillier, ckks or plain: its name, or a table with its name and parameters
-        hide_matches: tell no party which of its training rows are common: others are masked out under encryption
-        patience: stop when the loss has not gone down for so many rounds (0: never, and no loss is worked out)
-        loss_rows: at most so many rows (validation rows, where there are any) go into that loss
+        hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
+        patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)
+        loss_rows: at most this many rows (validation rows, where there are any) go into that loss
     """
 
     @property
@@ -322,3 +334,51 @@ class VerticalLinear(VerticalRegression):
             raise ConfigError("the algorithm 'vertical-linear' is for a numeric target",
                               remedy="use 'vertical-logistic' for two classes")
         super()._fits(federation)
+
+
+def _widest(federation: Federation) -> int:
+    """The most columns, as numbers, that a party has."""
+    features = federation.schema.features
+    widths = [1 if feature.domain is None else len(feature.domain) for feature in features]
+    return max((sum(widths[column] for column in columns_of(federation, int(party)))
+                for party in federation.everyone()), default=0)
+
+
+def _rows_of(asked: Mapping[str, object]) -> dict[str, object]:
+    """The part of a request that says which rows are meant."""
+    return {name: asked[name] for name in ("part", "positions", "step")}
+
+
+def encrypted_sum(talk: Conversation, public: PublicKey, task: Task[S, Any], name: str,
+                  each: Mapping[int, Mapping[str, object]], settings: S) -> Payload:
+    """What the parties answer under that name, added up; a party whose answer cannot be added is named."""
+    received: dict[str, Encrypted] = {}
+
+    def check(payload: Mapping[str, Any], whose: str) -> None:
+        received[whose] = public.receive(payload.get(name, {}), whose)
+
+    replies = talk.ask(each, task, each=each, settings=settings, check=check)
+    parts = {reply.party: received[f"party '{talk.federation.name(reply.party)}'"] for reply in replies}
+    try:
+        total = public.add(*parts.values())
+    except EncryptionError as cause:
+        talk.refuse(task, _odd_one(public, parts), cause.message)
+        raise
+    # What is fresh stays so when added: no randomness is needed to send it.
+    return public.send(total, source("system", talk.federation.rng("send")))
+
+
+def _odd_one(public: PublicKey, parts: Mapping[int, Encrypted]) -> int:
+    """The first party whose ciphertexts do not go with those of most others."""
+    def strangers(party: int) -> int:
+        return sum(not _go_together(public, parts[party], other) for other in parts.values())
+
+    return max(parts, key=lambda party: (strangers(party), party))
+
+
+def _go_together(public: PublicKey, first: Encrypted, second: Encrypted) -> bool:
+    try:
+        public.add(first, second)
+    except EncryptionError:
+        return False
+    return True

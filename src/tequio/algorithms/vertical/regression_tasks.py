@@ -1,110 +1,223 @@
-"""What the parties of an encrypted regression do in training. Who may see what is told in `regression.py`.
+"""What the parties of an encrypted regression do in training; `regression.py` says who may see what.
 
-A party's state holds the public `key`, its `weights` (the label holder's begin with the intercept), and between two
-tasks of a batch the `pad` that hides its gradient. The key holder's state holds the `secret` key and nothing else.
+A party keeps the public key, its weights (the label holder's begin with the intercept), and between two tasks of a
+batch the pad that hides its gradient. The key holder keeps the secret key and nothing else. Ciphertexts reveal nothing;
+what was opened reveals something only to the party whose pad is on it.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.algorithms.vertical.quadratic import expanded, signs, target_scale
-from tequio.algorithms.vertical.rows import asked_rows, common_rows, design
+from tequio.algorithms.vertical.conversation import describe
+from tequio.algorithms.vertical.quadratic import (
+    Calibration,
+    Kind,
+    TargetScale,
+    expanded,
+    signs,
+    target_scale,
+)
+from tequio.algorithms.vertical.rows import RowRequest, asked_rows, common_rows, design
 from tequio.errors import EncryptionError
-from tequio.federation.task import task
-from tequio.learners.dense import stepped
-from tequio.privacy.encryption.fixed_point import FixedPoint
-from tequio.privacy.encryption.randomness import source
+from tequio.federation.payload import Payload
+from tequio.federation.task import Done, Reveals, record, task
+from tequio.learners.dense import Memory, stepped
+from tequio.learners.learner import LocalTraining
+from tequio.privacy.encryption.numbers import FixedPoint, source
+from tequio.privacy.encryption.scheme import Scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from tequio.data.dataset import Dataset
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-    from tequio.privacy.encryption.randomness import Source
+    from tequio.federation.population import Party
+    from tequio.privacy.encryption.numbers import Source
     from tequio.privacy.encryption.scheme import Encrypted, PublicKey
 
-    Settings = Mapping[str, Any]
     Floats = NDArray[np.float64]
 
 # Slopes of the logistic function are at most a quarter.
 _SLOPES = FixedPoint(16, 0)
 
 
-@task("regression.make key")
-def make_key(party: Party, payload: Payload, settings: Settings) -> Payload:
+@runtime_checkable
+class Encryption(Scheme, Protocol):
+    """An encryption, as settings hold it."""
+
+
+@record
+class KeySettings:
+    """The encryption, and which loss."""
+
+    scheme: Encryption
+    kind: Kind
+
+
+@record
+class SecretSettings(KeySettings):
+    """What random bits are drawn for: their stream, where they come from one, is named by it."""
+
+    purpose: str
+
+
+@record
+class ResidualSettings(SecretSettings):
+    """The residual is `curve` times the score minus `pull` times the target; training is by mini-batches."""
+
+    curve: float
+    pull: float
+    local: LocalTraining
+
+
+class OwnWeights(TypedDict, total=False):
+    """What a party keeps: the key, its weights, and the memory of its optimizer."""
+
+    key: Payload
+    weights: NDArray[np.float64]
+    optimizer: Memory
+
+
+class GradientPad(TypedDict, total=False):
+    """The pad on a party's part of the last gradient, until it has been opened."""
+
+    pad: Payload
+
+
+class KeptSecret(TypedDict, total=False):
+    """What the key holder keeps."""
+
+    secret: Payload
+
+
+class KeptByLabels(TypedDict, total=False):
+    """What the label holder keeps beside its weights.
+
+    The scale of its target, the scores that the loss is expanded around, and a calibration with the round that it was
+    made in.
+    """
+
+    target: TargetScale
+    centre: NDArray[np.float64]
+    calibration: Calibration
+    calibrated_in: int
+
+
+class Key(TypedDict):
+    """The public key."""
+
+    key: Payload
+
+
+@task("regression.make key", settings=KeySettings, reply=Key, reveals=Reveals.NOTHING)
+def make_key(party: Party, payload: Payload, settings: KeySettings) -> Key:
     """At the key holder: a new pair of keys; the public part leaves."""
-    scheme = settings["scheme"]
-    secret = scheme.generate(source(scheme.randomness, party.rng("key")))
-    party.state["secret"] = secret.to_payload()
+    secret = settings.scheme.generate(source(settings.scheme.randomness, party.rng("key")))
+    party.keep(KeptSecret, {"secret": secret.to_payload()})
     return {"key": secret.public.to_payload()}
 
 
-@task("regression.take key")
-def take_key(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("regression.take key", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
+def take_key(party: Party, payload: Key, settings: KeySettings) -> Done:
     """Check and keep the public key, and begin with weights of zero."""
-    settings["scheme"].public_key(payload["key"])
-    party.state["key"] = payload["key"]
+    settings.scheme.public_key(payload["key"])
     rows = common_rows(party, "train")
-    party.state["weights"] = np.zeros(columns(party, rows).shape[1])
-    party.state["optimizer"] = {}
+    party.keep(OwnWeights, {"key": payload["key"], "weights": np.zeros(columns(party, rows).shape[1]), "optimizer": {}})
     if holds_labels(party):
-        party.state["target"] = target_scale(settings["kind"], rows.target)
+        party.keep(KeptByLabels, {"target": target_scale(settings.kind, rows.target)})
     return {}
 
 
-@task("regression.residual")
-def residual(party: Party, payload: Payload, settings: Settings) -> Payload:
+class EncryptedRequest(RowRequest, total=False):
+    """What is known under encryption of the rows asked about; the mask says which of them count."""
+
+    mask: Payload
+    residual: Payload
+    scores: Payload
+    loss: Payload
+
+
+class ResidualRequest(EncryptedRequest, total=False):
+    """The next batch, and what was opened of the one before, which had so many rows."""
+
+    opened: Payload
+    rows: int
+
+
+class Residual(TypedDict):
+    """A party's part of the residuals, or after the last batch a digest of its weights."""
+
+    residual: NotRequired[Payload]
+    weights: NotRequired[str]
+
+
+@task("regression.residual", settings=ResidualSettings, reply=Residual, reveals=Reveals.NOTHING)
+def residual(party: Party, payload: ResidualRequest, settings: ResidualSettings) -> Residual:
     """Go down by the last batch's gradient, if it has been opened; then this party's part of the residuals, encrypted.
 
-    After the last batch there is nothing to encrypt: a digest of the weights, which tells nothing else, ends the round.
+    After the last batch there is nothing to encrypt: a digest of the weights, which reveals nothing, ends the round.
     """
     if "opened" in payload:
-        _descend(party, payload, settings)
-    if payload.get("step") == 0:
-        party.state["optimizer"] = {}
+        _descend(party, payload["opened"], payload["rows"], settings)
+    if payload.get("step") == 0 and settings.local.optimizer_memory == "fresh":
+        party.keep(OwnWeights, {"optimizer": {}})
+    weights = party.recall(OwnWeights)["weights"]
     if "part" not in payload:
-        return {"weights": blake2b(party.state["weights"].tobytes(), digest_size=8).hexdigest()}
+        return {"weights": blake2b(weights.tobytes(), digest_size=8).hexdigest()}
     rows, public, draw = asked_rows(party, payload), key_of(party, settings), drawing(party, payload, settings)
-    known = settings["curve"] * (columns(party, rows) @ party.state["weights"])
+    known = settings.curve * (columns(party, rows) @ weights)
     if holds_labels(party):
-        known = known - settings["pull"] * wanted(party, rows, settings)
+        known = known - settings.pull * wanted(party, rows, settings)
     return {"residual": public.send(_masked(payload, public, known, draw), draw)}
 
 
-@task("regression.centred residual")
-def centred_residual(party: Party, payload: Payload, settings: Settings) -> Payload:
+@task("regression.centred residual", settings=SecretSettings, reply=Residual, reveals=Reveals.NOTHING)
+def centred_residual(party: Party, payload: EncryptedRequest, settings: SecretSettings) -> Residual:
     """At the label holder: residuals from encrypted scores, by the logistic loss expanded around scores it knows."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
     scores = public.receive(payload["scores"], "the coordinator")
-    positions = payload["positions"]
-    slopes, offsets = expanded(party.state["centre"][positions], wanted(party, asked_rows(party, payload), settings))
+    centres = party.recall(KeptByLabels)["centre"][payload["positions"]]
+    slopes, offsets = expanded(centres, wanted(party, asked_rows(party, payload), settings))
     scaled = public.scale(scores, slopes, _SLOPES)
     offset = public.encrypt(offsets, draw, FixedPoint(scaled.fraction, public.values.whole))
     return {"residual": public.send(public.add(scaled, offset), draw)}
 
 
-@task("regression.gradient")
-def gradient(party: Party, payload: Payload, settings: Settings) -> Payload:
+class HiddenGradient(TypedDict):
+    """A party's part of the gradient, encrypted and under its pad."""
+
+    gradient: Payload
+
+
+@task("regression.gradient", settings=SecretSettings, reply=HiddenGradient, reveals=Reveals.NOTHING)
+def gradient(party: Party, payload: EncryptedRequest, settings: SecretSettings) -> HiddenGradient:
     """This party's part of the gradient, still encrypted, under a random pad that only this party knows."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
     residuals = public.receive(payload["residual"], "the coordinator")
     product = public.product(residuals, columns(party, asked_rows(party, payload)), draw)
     hidden, pad = public.hide(product, draw)
-    party.state["pad"] = pad
+    party.keep(GradientPad, {"pad": pad})
     return {"gradient": public.send(hidden, draw)}
 
 
-@task("regression.open")
-def open_hidden(party: Party, payload: Payload, settings: Settings) -> Payload:
+class Hidden(TypedDict):
+    """Encrypted values under pads, by name."""
+
+    hidden: dict[str, Payload]
+
+
+class Opened(TypedDict):
+    """What the key holder opened, still under the pads, by the same names."""
+
+    opened: dict[str, Payload]
+
+
+@task("regression.open", settings=KeySettings, reply=Opened, reveals=Reveals.NOTHING)
+def open_hidden(party: Party, payload: Hidden, settings: KeySettings) -> Opened:
     """At the key holder: open what is asked for. All of it is hidden under the pad of the party that it is for."""
-    secret = settings["scheme"].secret_key(party.state["secret"])
+    secret = settings.scheme.secret_key(party.recall(KeptSecret)["secret"])
     return {"opened": {name: secret.open(secret.public.receive(given, f"party '{name}'"))
                        for name, given in payload["hidden"].items()}}
 
@@ -115,9 +228,9 @@ def columns(party: Party, rows: Dataset) -> Floats:
     return np.insert(numbers, 0, 1.0, axis=1) if holds_labels(party) else numbers
 
 
-def wanted(party: Party, rows: Dataset, settings: Settings) -> Floats:
+def wanted(party: Party, rows: Dataset, settings: KeySettings) -> Floats:
     """At the label holder: the target as the loss wants it."""
-    return signs(settings["kind"], rows.target, party.state["target"])
+    return signs(settings.kind, rows.target, party.recall(KeptByLabels)["target"])
 
 
 def holds_labels(party: Party) -> bool:
@@ -125,34 +238,50 @@ def holds_labels(party: Party) -> bool:
     return party.rows.schema.target.kind != "none"
 
 
-def key_of(party: Party, settings: Settings) -> PublicKey:
+def key_of(party: Party, settings: KeySettings) -> PublicKey:
     """The public key that the party was given."""
-    public: PublicKey = settings["scheme"].public_key(party.state["key"])
-    return public
+    return settings.scheme.public_key(party.recall(OwnWeights)["key"])
 
 
-def drawing(party: Party, payload: Payload, settings: Settings) -> Source:
+def drawing(party: Party, request: RowRequest, settings: SecretSettings) -> Source:
     """Random bits for one task: their stream, where they come from one, is that of the step and what it is for."""
-    return source(settings["scheme"].randomness, party.rng(f"{settings['purpose']} {payload.get('step', 0)}"))
+    return source(settings.scheme.randomness, party.rng(f"{settings.purpose} {request.get('step', 0)}"))
 
 
-def _masked(payload: Payload, public: PublicKey, known: Floats, draw: Source) -> Encrypted:
+def _masked(request: ResidualRequest, public: PublicKey, known: Floats, draw: Source) -> Encrypted:
     """Encrypted; where an encrypted mask says which rows count, that mask times what is known: others count nothing."""
-    if "mask" not in payload:
+    if "mask" not in request:
         return public.encrypt(known, draw)
-    return public.scale(public.receive(payload["mask"], "the coordinator"), known, public.values)
+    return public.scale(public.receive(request["mask"], "the coordinator"), known, public.values)
 
 
-def _descend(party: Party, payload: Payload, settings: Settings) -> None:
+def _descend(party: Party, opened: Payload, rows: int, settings: ResidualSettings) -> None:
     """One step of the optimizer on the mean gradient of the batch that was opened."""
-    if "pad" not in party.state:
+    kept, local = party.recall(OwnWeights), settings.local
+    pad = party.recall(GradientPad)
+    if not pad:
         raise EncryptionError(f"party '{party.name}' was sent an opened gradient that it never asked for",
-                              remedy="go on from the last checkpoint: tequio run --resume RUN")
-    pad, local = party.state.pop("pad"), settings["local"]
-    mean = key_of(party, settings).reveal(payload["opened"], pad) / payload["rows"]
-    if len(mean) != len(party.state["weights"]):
+                              remedy="resume from the last checkpoint: tequio run --resume RUN")
+    mean = key_of(party, settings).reveal(opened, pad["pad"]) / rows
+    if len(mean) != len(kept["weights"]):
         raise EncryptionError(f"party '{party.name}' was sent a gradient of {len(mean)} columns for "
-                              f"{len(party.state['weights'])}", remedy="go on from the last checkpoint")
-    new, memory = stepped({"weights": party.state["weights"]}, {"weights": mean}, party.state["optimizer"], local,
+                              f"{len(kept['weights'])}", remedy="resume from the last checkpoint")
+    new, memory = stepped({"weights": kept["weights"]}, {"weights": mean}, kept["optimizer"], local,
                           local.rate(party.round))
-    party.state["weights"], party.state["optimizer"] = new["weights"], memory
+    party.keep(OwnWeights, {"weights": new["weights"], "optimizer": memory})
+    party.forget(GradientPad)
+
+
+_KEY = "the public key"
+_RESIDUAL = "residuals of the batch, encrypted: nothing without the private key"
+HIDDEN = "values encrypted and under a pad of the party that they are for: nothing"
+OPENED = "decrypted values under the receiver's own pad: its part of a gradient, or scores at the label holder"
+MASK = "which rows of the batch are common, encrypted: nothing without the private key"
+describe(make_key, key=_KEY)
+describe(take_key, key=_KEY)
+describe(residual, mask=MASK, opened=OPENED, rows="how many rows the batch has", residual=_RESIDUAL,
+         weights="a fingerprint of the own weights")
+describe(centred_residual, scores="scores, encrypted", residual=_RESIDUAL)
+describe(gradient, residual=_RESIDUAL, gradient=HIDDEN)
+describe(open_hidden, hidden=HIDDEN,
+         opened="decrypted values under pads of the parties that they are for: nothing but their number")

@@ -7,43 +7,55 @@ of some rows, known to the label holder only). Models stay where they are: each 
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.alignment import Alignment, align, find_common
-from tequio.algorithms.vertical.conversation import Conversation, PartyMissing
-from tequio.algorithms.vertical.meaning import tells
-from tequio.algorithms.vertical.roles import columns_of, roles_of
-from tequio.algorithms.vertical.rows import QUERY, asked_rows
-from tequio.components import name_of
-from tequio.errors import ConfigError
+from tequio.algorithms.vertical.conversation import (
+    Conversation,
+    PartyMissing,
+    columns_of,
+    conversation,
+    describe,
+    roles_of,
+)
+from tequio.algorithms.vertical.rows import QUERY, QueryRows, RowRequest, asked_rows, taken_scores
+from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.selection import AllParties
-from tequio.federation.task import task
+from tequio.federation.task import NoSettings, Reveals, task
+from tequio.learners.learner import Tally
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.learners.learner import Tally
+    from tequio.federation.population import Party
 
-Request = dict[int, "Payload"]
-"""Which rows are meant, told to each party in its own terms; `asked_rows` finds them there."""
+Request = dict[int, RowRequest]
+"""Which rows are meant, said to each party in its own terms."""
+
+
+class Predictions(TypedDict):
+    """Predictions, and which of the asking party's own rows they belong to."""
+
+    scores: Array
+    rows: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalAlgorithm(Algorithm):
-    """Parties with different columns of the same rows; every one of them is needed in every step."""
+    """Parties with different columns of the same rows; every one of them is needed in every step.
+
+    There is nothing to select, and no updates that stages, attacks or contributions could look at.
+    """
 
     alignment: Alignment = "psi"
+
+    adoptable: ClassVar[bool] = False
 
     def agree(self, talk: Conversation, state: State) -> State:
         """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
@@ -59,7 +71,7 @@ class VerticalAlgorithm(Algorithm):
 
     @abstractmethod
     def scores(self, talk: Conversation, state: State, request: Request) -> None:
-        """Let the label holder work out scores of the rows asked about and keep them in its state as `scores`.
+        """Let the label holder work out scores of the rows asked about and keep them as `KeptScores`.
 
         They are what `Learner.predict` gives: probabilities (rows, classes), or numbers (rows,).
         """
@@ -67,7 +79,6 @@ class VerticalAlgorithm(Algorithm):
     def start(self, federation: Federation) -> State:
         """Nothing is asked yet: the alignment waits for the first round in which everyone is there."""
         roles_of(federation)
-        self._refuse_unused()
         return State({})
 
     def round(self, federation: Federation, state: State) -> State:
@@ -83,11 +94,10 @@ class VerticalAlgorithm(Algorithm):
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """The label holder's tally on the common rows of a part."""
-        holder = roles_of(federation).label_holder
-        if not state.model or not state.model["rows"][part] or holder not in parties:
+        roles = roles_of(federation)
+        if not state.model or not state.model["rows"][part] or roles.label_holder not in parties:
             return {}
-        request: Request = {party: {"part": part} for party in roles_of(federation).holders}
-        return {holder: self._tally(federation, state, request)}
+        return {roles.label_holder: self._tally(federation, state, {party: {"part": part} for party in roles.holders})}
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows of the coordinator's own: each party is handed its columns of them, to try the model on."""
@@ -99,17 +109,17 @@ class VerticalAlgorithm(Algorithm):
         request[roles.label_holder]["target"] = rows.target
         return self._tally(federation, state, request)
 
-    def predict(self, federation: Federation, state: State, asking: int | None = None) -> Payload:
+    def predict(self, federation: Federation, state: State, asking: int | None = None) -> Predictions:
         """What the model makes of all rows that the parties hold now and have in common, for the party that asks.
 
-        These may be other rows than those of the training; the parties align them anew. `scores` are the predictions,
-        and `rows` the places among the asking party's own rows that they belong to (by default the label holder asks).
+        These may be other rows than those of the training; the parties align them anew. By default the label holder
+        asks.
         """
         with conversation(federation) as talk:
             holder = talk.roles.label_holder
-            find_common(talk, self.alignment, QUERY)
+            find_common(talk, self.alignment, query=True)
             self.scores(talk, state, {party: {"part": QUERY} for party in talk.roles.holders})
-            scores = talk.tell(holder, hand_out)["scores"]
+            scores = talk.ask_one(holder, hand_out)["scores"]
             asking = holder if asking is None else asking
             own = talk.ask(talk.roles.holders, end_request, each={asking: {"asking": True}})
             return {"scores": scores, "rows": own.of(asking)["rows"]}
@@ -123,51 +133,40 @@ class VerticalAlgorithm(Algorithm):
         with conversation(federation) as talk:
             self.scores(talk, state, request)
             holder = talk.roles.label_holder
-            return dict(talk.tell(holder, tally_scores, request[holder]))
-
-    def _refuse_unused(self) -> None:
-        parts, name = self.parts, name_of(type(self))
-        if not isinstance(parts.selector, AllParties):
-            raise ConfigError(f"the algorithm '{name}' needs every party in every round: it has nothing to show to a "
-                              "selector", remedy="leave out [selector]")
-        for key in ("stages", "contribution"):
-            if getattr(parts, key):
-                raise ConfigError(f"the algorithm '{name}' sends no updates that '{key}' could look at",
-                                  remedy=f"leave out '{key}' (an attack is a stage too)")
+            return talk.ask_one(holder, tally_scores, request[holder])
 
 
-@contextmanager
-def conversation(federation: Federation) -> Iterator[Conversation]:
-    """A conversation that is put on record however it ends."""
-    talk = Conversation(federation, roles_of(federation))
-    try:
-        yield talk
-    finally:
-        talk.close()
-
-
-@task("vertical.tally")
-def tally_scores(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.SCORES)
+def tally_scores(party: Party, payload: RowRequest, settings: NoSettings) -> Tally:
     """At the label holder: compare the scores it worked out with the true target. Counts leave, not scores."""
     rows = asked_rows(party, payload)
-    return dict(tally(rows.schema.target, party.state.pop("scores"), rows.target))
+    return dict(tally(rows.schema.target, taken_scores(party), rows.target))
 
 
-@task("vertical.hand out")
-def hand_out(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class _Scores(TypedDict):
+    scores: Array
+
+
+@task("vertical.hand out", settings=NoSettings, reply=_Scores, reveals=Reveals.SCORES)
+def hand_out(party: Party, payload: Payload, settings: NoSettings) -> _Scores:
     """At the label holder: the scores of the rows asked about."""
-    return {"scores": party.state.pop("scores")}
+    return {"scores": taken_scores(party)}
 
 
-@task("vertical.end request")
-def end_request(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class _OwnRows(TypedDict):
+    rows: NotRequired[NDArray[np.int64]]
+
+
+@task("vertical.end request", settings=NoSettings, reply=_OwnRows, reveals=Reveals.COUNTS)
+def end_request(party: Party, payload: Payload, settings: NoSettings) -> _OwnRows:
     """Forget which rows were asked about; the party that asked says so to itself."""
-    rows = party.state.pop(QUERY)
+    rows = party.recall(QueryRows)["rows"]
+    party.forget(QueryRows)
     return {"rows": rows} if payload.get("asking") else {}
 
 
 _COUNTS = "counts over all rows of a part"
-tells(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS, squared_error=_COUNTS,
-      absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
-tells(hand_out, scores="the prediction for each row asked about")
-tells(end_request, asking="who asked", rows="which of the asking party's rows these are")
+describe(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS,
+         squared_error=_COUNTS, absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
+describe(hand_out, scores="the prediction for each row asked about")
+describe(end_request, asking="who asked", rows="which of the asking party's rows these are")

@@ -12,27 +12,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tequio.algorithms.vertical.trees.sums import OwnKey, PlainAdding, PlainHiding
 from tequio.errors import EncryptionError
-from tequio.privacy.encryption.by_factors import encrypt_by_factors
-from tequio.privacy.encryption.packing import pack
-from tequio.privacy.encryption.randomness import source
-from tequio.privacy.encryption.scheme import Encrypted
-from tequio.privacy.encryption.wire import refused
+from tequio.privacy.encryption.numbers import pack, source
+from tequio.privacy.encryption.paillier_keys import encrypt_by_factors
+from tequio.privacy.encryption.plain import Plain
+from tequio.privacy.encryption.scheme import Encrypted, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.algorithms.vertical.trees.columns import OwnColumns
-    from tequio.algorithms.vertical.trees.sums import Form
-    from tequio.federation.party import Party
+    from tequio.algorithms.vertical.trees.offering import OwnColumns
+    from tequio.algorithms.vertical.trees.sums import Adding, ExactEncryption, Form, Hiding
     from tequio.federation.payload import Payload
-    from tequio.privacy.encryption.exact import ExactKey
-    from tequio.privacy.encryption.opening import ExactSecret
-    from tequio.privacy.encryption.paillier import PaillierGroup
+    from tequio.federation.population import Party
+    from tequio.privacy.encryption.exact import ExactKey, ExactSecret
+    from tequio.privacy.encryption.numbers import Source
+    from tequio.privacy.encryption.paillier import Paillier, PaillierGroup
     from tequio.privacy.encryption.paillier_keys import Factors
-    from tequio.privacy.encryption.randomness import Source
+
+Ciphertext = Any
+"""A number of gmpy2, which declares no types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,24 +47,24 @@ class EncryptedHiding:
     form: Form
 
     @classmethod
-    def of(cls, party: Party, scheme: Any, channels: int, form: Form) -> EncryptedHiding:
+    def of(cls, party: Party, scheme: Paillier, channels: int, form: Form) -> EncryptedHiding:
         """With the key in the party's private state."""
-        return cls(scheme.secret_key(party.state["key"]), source(scheme.randomness, party.rng("encrypt")), channels,
-                   form)
+        secret = scheme.secret_key(party.recall(OwnKey)["key"])
+        return cls(secret, source(scheme.randomness, party.rng("encrypt")), channels, form)
 
     def hide(self, values: NDArray[np.int64]) -> Payload:
-        """One ciphertext a row, and the public key that it is of."""
+        """One ciphertext per row, and the public key that it is of."""
         public, slot = self.secret.public, self.form.slot
         bits = slot - 2 - len(values).bit_length()
         if float(np.abs(values).max(initial=0)) > 2.0 ** bits:
-            raise EncryptionError(f"values overflow the fixed-point range of {bits} bits", remedy="lower the learning "
-                                  "rate, or standardise a target of numbers")
+            raise EncryptionError(f"values overflow the fixed-point range of {bits} bits", remedy="lower "
+                                  "learner.learning_rate, or standardise a target of numbers")
         factors, group = cast("Factors", self.secret.secret), cast("PaillierGroup", public.group)
         content = encrypt_by_factors(factors, [pack(row, slot) for row in values.tolist()], group.power_bits, self.draw)
         rows = Encrypted(content, len(content), self.form.fraction, bits, self.channels, slot)
         return {"key": public.to_payload(), "rows": public.send(rows, self.draw)}
 
-    def open(self, payload: Mapping[str, Any], offers: int, whose: str) -> NDArray[np.int64]:
+    def open(self, payload: Payload, offers: int, whose: str) -> NDArray[np.int64]:
         """(offers, values) sums; what was tampered with, is of another key or has overflowed is refused."""
         if not offers:
             return np.zeros((0, self.channels), np.int64)
@@ -87,16 +89,16 @@ class EncryptedAdding:
     draw: Source
 
     @classmethod
-    def of(cls, hidden: Mapping[str, Any], party: Party, scheme: Any) -> EncryptedAdding:
+    def of(cls, hidden: Payload, party: Party, scheme: Paillier) -> EncryptedAdding:
         """With what the label holder sent, once it is known to be sound."""
         public = scheme.public_key(hidden["key"])
         rows = public.receive(hidden["rows"], "the label holder")
         return cls(public, rows, source(scheme.randomness, party.rng("offers under encryption")))
 
-    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> list[Any]:
+    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> list[Ciphertext]:
         """Ciphertexts of what the rows left of each place add up to."""
         bins, modulus = columns.bins, cast("PaillierGroup", self.public.group).key.squared
-        below: list[Any] = [None] * (bins.total if bins.cuts else 0)
+        below: list[Ciphertext | None] = [None] * (bins.total if bins.cuts else 0)
         looked_at = np.unique(bins.column[places]) if len(places) else np.zeros(0, np.int64)
         content = [self.rows.content[row] for row in rows.tolist()]
         for group in column_groups([int(bins.sizes[column]) for column in looked_at], len(rows)):
@@ -107,13 +109,27 @@ class EncryptedAdding:
         zero = self.public.group.zero()
         return [zero if below[place] is None else below[place] for place in places.tolist()]
 
-    def send(self, offers: Sequence[list[Any]]) -> Payload:
+    def send(self, offers: Sequence[list[Ciphertext]]) -> Payload:
         """All offers, as many in a ciphertext as fit, with fresh randomness."""
         content = tuple(value for node in offers for value in node)
         if not content:
             return {}
         sums = replace(self.rows, content=content, count=len(content), bits=self.rows.slot - 2, fresh=False)
         return {"sums": self.public.send(self.public.pack(sums), self.draw)}
+
+
+def adding(hidden: Payload, party: Party, encryption: ExactEncryption) -> Adding:
+    """What a party without the key can do with some hidden values, once it is known that they are sound."""
+    if isinstance(encryption, Plain):
+        return PlainAdding(hidden["values"])
+    return EncryptedAdding.of(hidden, party, encryption)
+
+
+def hiding(party: Party, encryption: ExactEncryption, channels: int, form: Form) -> Hiding:
+    """What the label holder does with some values of each row, of some form."""
+    if isinstance(encryption, Plain):
+        return PlainHiding(channels)
+    return EncryptedHiding.of(party, encryption, channels, form)
 
 
 def column_groups(sizes: Sequence[int], rows: int) -> list[list[int]]:
@@ -133,7 +149,8 @@ def column_groups(sizes: Sequence[int], rows: int) -> list[list[int]]:
     return groups
 
 
-def _sums_by_column(content: list[Any], codes: NDArray[Any], sizes: NDArray[np.int64], modulus: Any) -> list[list[Any]]:
+def _sums_by_column(content: list[Ciphertext], codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64],
+                    modulus: int) -> list[list[Ciphertext]]:
     """For each column, the product of the ciphertexts in each bin; None in an empty one."""
     if len(codes) == 1:
         return [_products(content, codes[0].tolist(), int(sizes[0]), modulus)]
@@ -149,15 +166,15 @@ def _sums_by_column(content: list[Any], codes: NDArray[Any], sizes: NDArray[np.i
     return bins[::-1]
 
 
-def _products(content: Sequence[Any], places: list[int], count: int, modulus: Any) -> list[Any]:
-    found: list[Any] = [None] * count
+def _products(content: Sequence[Ciphertext], places: list[int], count: int, modulus: int) -> list[Ciphertext]:
+    found: list[Ciphertext | None] = [None] * count
     for value, place in zip(content, places, strict=True):
         held = found[place]
         found[place] = value if held is None else held * value % modulus
     return found
 
 
-def _running(values: list[Any], modulus: Any) -> list[Any]:
+def _running(values: list[Ciphertext], modulus: int) -> list[Ciphertext]:
     """Products of all values up to each place."""
     found, held = [], None
     for value in values:

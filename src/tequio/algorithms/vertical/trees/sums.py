@@ -1,31 +1,72 @@
 """Sums of hidden numbers over rows: the same steps in the clear (the plaintext twin) and under encryption.
 
-The label holder hides some whole numbers a row. Others add them up by bin, without seeing them, and hand back what the
-rows on the left side of each split add up to; only the label holder can open that.
+The label holder hides some whole numbers of each row. Others add them up by bin, without seeing them, and hand back
+what the rows on the left side of each split add up to; only the label holder, which has the key, can open that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
-from tequio.components import name_of
-from tequio.errors import DataError, PayloadError
+from tequio.errors import ConfigError, DataError, PayloadError
+from tequio.federation.payload import Payload
+from tequio.federation.task import Done, Reveals, record, task
+from tequio.privacy.encryption.numbers import source
+from tequio.privacy.encryption.paillier import Paillier
+from tequio.privacy.encryption.plain import Plain
+from tequio.registry import build, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.algorithms.vertical.trees.columns import OwnColumns
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.algorithms.vertical.trees.offering import OwnColumns
+    from tequio.federation.population import Party
+
+ExactEncryption = Paillier | Plain
+"""Encryptions that do not round: trees would differ from run to run otherwise."""
+
+UNLIMITED = 1 << 30
 
 _EXACT_BITS = 52
 """Whole numbers of that many bits are exact in double precision, and so are their sums in any order."""
 _MOST_FRACTION_BITS = 32
+
+
+@record
+class KeySettings:
+    """The encryption."""
+
+    encryption: ExactEncryption
+
+
+class OwnKey(TypedDict, total=False):
+    """The label holder's secret key."""
+
+    key: Payload
+
+
+def made_encryption(given: str | Mapping[str, Any]) -> ExactEncryption:
+    """The scheme that a config names; sums have to be exact, or trees would differ from run to run."""
+    table = {"name": given} if isinstance(given, str) else dict(given)
+    scheme = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
+    if not isinstance(scheme, ExactEncryption):
+        raise ConfigError(f"trees need exact sums, and the encryption '{name_of(type(scheme))}' rounds them",
+                          remedy="set algorithm.encryption = 'paillier' (or 'plain', without encryption)")
+    return scheme
+
+
+@task("vertical trees: make keys", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
+def make_keys(party: Party, payload: Payload, settings: KeySettings) -> Done:
+    """At the label holder: a new key pair, of which the secret part never leaves."""
+    scheme = settings.encryption
+    if isinstance(scheme, Paillier):
+        party.keep(OwnKey, {"key": scheme.generate(source(scheme.randomness, party.rng("keys"))).to_payload()})
+    return {}
 
 
 class Adding(Protocol):
@@ -47,7 +88,7 @@ class Hiding(Protocol):
         """(rows, values) whole numbers, as they travel."""
         ...
 
-    def open(self, payload: Mapping[str, Any], offers: int, whose: str) -> NDArray[np.int64]:
+    def open(self, payload: Payload, offers: int, whose: str) -> NDArray[np.int64]:
         """(offers, values) left sums that a party sent."""
         ...
 
@@ -74,7 +115,7 @@ class Form(NamedTuple):
 def fixed_point(values: NDArray[np.float64], bits: int) -> NDArray[np.int64]:
     """Whole numbers that stand for these, in units of 2^-bits."""
     if not np.isfinite(values).all():
-        raise DataError("gradients are not finite", remedy="lower the learning rate")
+        raise DataError("gradients are not finite", remedy="lower learner.learning_rate")
     return np.rint(np.ldexp(values, bits)).astype(np.int64)
 
 
@@ -111,7 +152,7 @@ class PlainHiding:
         """The numbers themselves."""
         return {"values": values}
 
-    def open(self, payload: Mapping[str, Any], offers: int, whose: str) -> NDArray[np.int64]:
+    def open(self, payload: Payload, offers: int, whose: str) -> NDArray[np.int64]:
         """The sums themselves, if they are what was asked for."""
         sums = payload.get("sums")
         if not isinstance(sums, np.ndarray) or sums.shape != (offers, self.channels) or sums.dtype != np.int64:
@@ -120,38 +161,12 @@ class PlainHiding:
         return sums
 
 
-UNLIMITED = 1 << 30
-
-
-def adding(hidden: Mapping[str, Any], party: Party, settings: Mapping[str, Any]) -> Adding:
-    """What a party without the key can do with some hidden values, once it is known that they are sound."""
-    if in_the_clear(settings):
-        return PlainAdding(hidden["values"])
-    from tequio.algorithms.vertical.trees.encrypted_sums import EncryptedAdding
-
-    return EncryptedAdding.of(hidden, party, settings["encryption"])
-
-
-def hiding(party: Party, settings: Mapping[str, Any], channels: int, form: Form) -> Hiding:
-    """What the label holder does with so many values a row of some form."""
-    if in_the_clear(settings):
-        return PlainHiding(channels)
-    from tequio.algorithms.vertical.trees.encrypted_sums import EncryptedHiding
-
-    return EncryptedHiding.of(party, settings["encryption"], channels, form)
-
-
-def most_channels(settings: Mapping[str, Any], form: Form) -> int:
-    """How many values a row fit into one hidden number."""
-    if in_the_clear(settings):
+def most_channels(encryption: ExactEncryption, form: Form) -> int:
+    """How many values of a row fit into one hidden number."""
+    if isinstance(encryption, Plain):
         return UNLIMITED
-    most = (settings["encryption"].bits - 2) // form.slot
+    most = (encryption.bits - 2) // form.slot
     if not most:
-        raise DataError(f"numbers of {form.slot} bits do not fit under a key of {settings['encryption'].bits} bits",
+        raise DataError(f"numbers of {form.slot} bits do not fit under a key of {encryption.bits} bits",
                         remedy="use a longer key: algorithm.encryption.bits")
-    return int(most)
-
-
-def in_the_clear(settings: Mapping[str, Any]) -> bool:
-    """Whether this is the plaintext twin."""
-    return name_of(type(settings["encryption"])) == "plain"
+    return most
