@@ -23,10 +23,18 @@ from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.openmined import intersect_with_openmined
-from tequio.algorithms.vertical.rows import PARTS, AlignSettings, CommonRows, common_rows, fit_scale, keep_common
+from tequio.algorithms.vertical.rows import (
+    PARTS,
+    AlignSettings,
+    CommonRows,
+    RowCount,
+    common_rows,
+    fit_scale,
+    keep_common,
+)
 from tequio.data.partition import Split, split_rows, strata
 from tequio.errors import DataError
-from tequio.federation.task import Count, Done, NoSettings, Reveals, record, task
+from tequio.federation.task import Done, NoSettings, Reveals, record, task
 from tequio.privacy.psi.ids import in_all, masked, multiply, new_order, new_secret, require_ids
 
 if TYPE_CHECKING:
@@ -165,7 +173,7 @@ def _laid_out(talk: Conversation, common: Mapping[int, NDArray[np.int64]],
         rest = rng.permutation(np.setdiff1d(np.arange(sizes[party]), found))
         given = np.full(len(order), -1, dtype=np.int64)
         given[order[:matched]] = found
-        # Free places are drawn for each party anew, so that parties do not fill up the same ones.
+        # Free places are drawn for each party separately, so that parties do not fill up the same ones.
         given[rng.permutation(order[matched:])[:len(rest)]] = rest
         places[party] = given
     return places, mask
@@ -187,12 +195,8 @@ def mask_again(party: Party, payload: Masked, settings: NoSettings) -> Masked:
     return {"masked": multiply(party.recall(OwnOrder)["secret"], payload["masked"])}
 
 
-class _Rows(TypedDict):
-    rows: Count
-
-
-@task("vertical.count", settings=NoSettings, reply=_Rows, reveals=Reveals.COUNTS)
-def count(party: Party, payload: Payload, settings: NoSettings) -> _Rows:
+@task("vertical.count", settings=NoSettings, reply=RowCount, reveals=Reveals.COUNTS)
+def count(party: Party, payload: Payload, settings: NoSettings) -> RowCount:
     """How many rows the party holds."""
     party.keep(OwnOrder, {"order": np.arange(len(party.rows))})
     return {"rows": len(party.rows)}

@@ -248,16 +248,15 @@ class VerticalLogistic(VerticalRegression):
         loss_rows: at most this many rows (validation rows, where there are any) go into that loss
         calibrate: let the label holder turn scores into log-odds by a regression on training scores (where matches are
             hidden, on validation scores)
-        recentre: after this many rounds, again and again, expand the loss anew around the scores of the training rows,
-            which the label holder learns for it: the descent is then that of the logistic loss itself (0: never, as in
-            the paper)
+        recentre: every this many rounds, expand the loss around the present scores of the training rows, which the
+            label holder learns for it: the descent is then that of the logistic loss itself (0: never, as in the paper)
     """
 
     calibrate: bool = True
     recentre: Annotated[int, Ge(0)] = 0
 
     def step(self, talk: Conversation, state: State) -> State:
-        """All batches of the round, after the loss has been expanded anew where that is due."""
+        """All batches of the round, after the loss has been expanded around new scores where that is due."""
         done = state.memory.get("rounds", 0)
         if self.recentre and done and done % self.recentre == 0:
             self._scored(talk, state, {party: {"part": "train"} for party in talk.roles.holders}, scoring.recentre)
@@ -271,7 +270,7 @@ class VerticalLogistic(VerticalRegression):
 
     def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]],
                    curve: float) -> Payload:
-        """Of the cut series; once the loss has been expanded anew, the label holder makes them of encrypted scores."""
+        """Of the cut series; once the loss is expanded around scores, the label holder makes them of encrypted ones."""
         if not state.memory.get("centred"):
             return super()._residuals(talk, state, each, curve)
         holder, public = talk.roles.label_holder, self._key(state)

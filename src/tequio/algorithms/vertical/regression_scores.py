@@ -167,7 +167,7 @@ def calibrate(party: Party, payload: OpenedScores, settings: KeySettings) -> Don
 
 @task("regression.recentre", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
 def recentre(party: Party, payload: OpenedScores, settings: KeySettings) -> Done:
-    """At the label holder: keep the present scores of the training rows, around which the loss is expanded anew."""
+    """At the label holder: keep the present scores of the training rows, around which the loss is expanded next."""
     party.keep(KeptByLabels, {"centre": _revealed(party, payload, settings)})
     return {}
 

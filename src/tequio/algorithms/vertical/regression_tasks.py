@@ -140,7 +140,7 @@ class EncryptedRequest(RowRequest, total=False):
 
 
 class ResidualRequest(EncryptedRequest, total=False):
-    """The next batch, and what was opened of the one before, which had so many rows."""
+    """The next batch, and what was opened of the one before, with its number of rows."""
 
     opened: Payload
     rows: int

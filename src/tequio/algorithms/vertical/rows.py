@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tequio.data.dataset import Array, Dataset, Target
 from tequio.errors import DataError
-from tequio.federation.task import record
+from tequio.federation.task import Count, record
 
 if TYPE_CHECKING:
     from tequio.federation.population import Party
@@ -67,6 +67,12 @@ class RowRequest(TypedDict, total=False):
     step: int | str
     features: Array
     target: Array
+
+
+class RowCount(TypedDict):
+    """A number of rows."""
+
+    rows: Count
 
 
 @record

@@ -112,7 +112,7 @@ class VerticalAlgorithm(Algorithm):
     def predict(self, federation: Federation, state: State, asking: int | None = None) -> Predictions:
         """What the model makes of all rows that the parties hold now and have in common, for the party that asks.
 
-        These may be other rows than those of the training; the parties align them anew. By default the label holder
+        These may be other rows than those of the training; the parties align them again. By default the label holder
         asks.
         """
         with conversation(federation) as talk:

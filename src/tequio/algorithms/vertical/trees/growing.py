@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
-from tequio.algorithms.vertical.rows import RowRequest, asked_rows
+from tequio.algorithms.vertical.rows import RowCount, RowRequest, asked_rows
 from tequio.algorithms.vertical.trees.labels import choose
 from tequio.algorithms.vertical.trees.offering import divide, end, offer, packed, route, unpacked
 from tequio.algorithms.vertical.trees.skeleton import put_in_order
-from tequio.federation.task import Count, NoSettings, Reveals, task
+from tequio.federation.task import NoSettings, Reveals, task
 from tequio.learners.trees.tree import LEAF
 
 if TYPE_CHECKING:
@@ -173,14 +173,8 @@ def _one_level_down(talk: Conversation, trees: Skeleton, request: Mapping[int, R
     return below
 
 
-class AskedRows(TypedDict):
-    """How many rows a request means."""
-
-    rows: Count
-
-
-@task("vertical trees: count rows", settings=NoSettings, reply=AskedRows, reveals=Reveals.COUNTS)
-def count_asked(party: Party, payload: RowRequest, settings: NoSettings) -> AskedRows:
+@task("vertical trees: count rows", settings=NoSettings, reply=RowCount, reveals=Reveals.COUNTS)
+def count_asked(party: Party, payload: RowRequest, settings: NoSettings) -> RowCount:
     """At the label holder: how many rows a request means."""
     return {"rows": len(asked_rows(party, payload))}
 
