@@ -42,24 +42,22 @@ def algorithm_for(problem: TreeProblem) -> Algorithm:
     from tequio.algorithms.trees.federated_id3 import FederatedID3
     from tequio.algorithms.trees.fedrf import FedRF
     from tequio.algorithms.trees.simfl import SimFL
-    from tequio.federation.algorithm import Parts
     from tequio.learners.trees.boosting import Boosting
     from tequio.learners.trees.forest import RandomForest
     from tequio.learners.trees.id3 import ID3
 
     if problem.method == "id3":
-        return FederatedID3(parts=Parts(learner=ID3(depth=problem.depth)))
+        return FederatedID3(learner=ID3(depth=problem.depth))
     if problem.method == "forest":
         forest = RandomForest(trees=problem.forest, depth=problem.depth, voting="majority")
-        return FedRF(trees=problem.trees, parts=Parts(learner=forest))
+        return FedRF(trees=problem.trees, learner=forest)
     boosting = Boosting(depth=problem.depth, learning_rate=problem.learning_rate, min_gain=1.0, columns=0.8)
-    return SimFL(hashing="hyperplane", parts=Parts(learner=boosting))
+    return SimFL(hashing="hyperplane", learner=boosting)
 
 
 def dataset_of(problem: TreeProblem, features: Any, labels: Any) -> Dataset:
     """Rows with their schema."""
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Feature, Schema, Target
+    from tequio.data.dataset import Dataset, Feature, Schema, Target
 
     if problem.method == "id3":
         columns = tuple(Feature(f"c{column}", tuple(str(code) for code in range(size)))
@@ -71,8 +69,7 @@ def dataset_of(problem: TreeProblem, features: Any, labels: Any) -> Dataset:
 
 def grow(problem: TreeProblem, parts: list[Any]) -> tuple[Federation, State]:
     """From rows in memory to the finished model."""
-    from tequio.data.partition import Partition
-    from tequio.data.splits import Split
+    from tequio.data.partition import Partition, Split
     from tequio.engines.inline import InlineEngine
     from tequio.federation.federation import Federation
     from tequio.federation.population import Population

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import toy
 
+from contracts.transcripts import kept
 from tequio.algorithms.adoption import Adoption, adopt, evaluate_adopted, evaluate_fine_tuned
-from tequio.algorithms.baselines.alone import Alone
-from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.data.splits import Split
+from tequio.algorithms.baselines.unfederated import Alone
+from tequio.algorithms.horizontal.fedavg import FedAvg, FedAvgMix
+from tequio.data.partition import Split
 from tequio.errors import ConfigError, DataError, PartyError
+from tequio.federation.evaluation import OwnModel
 
 SPLIT = Split(validation=0.25, test=0.25)
 # Four rows a party: two to train on, one to validate and one to test.
@@ -22,7 +24,7 @@ def test_a_party_adopts_the_global_model_only_if_it_is_better_for_it() -> None:
     rows = toy.targets([8.0] * 4, [0.0] * 4, [3.1] * 4)
     federation, events = toy.federation(rows, split=SPLIT), []
     federation.record = lambda kind, facts: events.append(facts) if kind == "adoption" else None
-    algorithm = FedAvg(parts=toy.parts())
+    algorithm = FedAvg(**toy.parts())
     federation.round = 2
     state = algorithm.start(federation).next({"w": np.array([3.0])})
     decisions = adopt(federation, algorithm, state, federation.everyone())
@@ -38,16 +40,17 @@ def test_a_party_adopts_the_global_model_only_if_it_is_better_for_it() -> None:
 def test_own_models_are_those_of_the_baseline_alone() -> None:
     rows, parts = toy.random_parties([8, 12]), toy.parts()
     alone, here = toy.federation(rows, split=SPLIT), toy.federation(rows, split=SPLIT)
-    toy.run(Alone(parts=parts), alone, rounds=3)
+    toy.run(Alone(**parts), alone, rounds=3)
     here.round = 3
     worst = {"w": np.full(3, 1e6)}
-    adopt(here, FedAvg(parts=parts), FedAvg(parts=parts).start(here).next(worst), here.everyone())
-    for party, kept in alone.engine.states().items():
-        assert here.engine.states()[party]["own_model"]["w"].tobytes() == kept["own_model"]["w"].tobytes()
+    adopt(here, FedAvg(**parts), FedAvg(**parts).start(here).next(worst), here.everyone())
+    for party, state in alone.engine.states().items():
+        assert (kept(here.engine.states()[party], OwnModel)["model"]["w"].tobytes()
+                == kept(state, OwnModel)["model"]["w"].tobytes())
 
 
 def test_models_that_parties_already_keep_are_not_trained_again() -> None:
-    federation, algorithm = toy.federation(toy.targets([8.0] * 4), split=SPLIT), FedAvg(mix=0.5, parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets([8.0] * 4), split=SPLIT), FedAvgMix(mix=0.5, **toy.parts())
     state = toy.run(algorithm, federation)
     federation.round = 5
     decision, = adopt(federation, algorithm, state, federation.everyone()).values()
@@ -55,7 +58,7 @@ def test_models_that_parties_already_keep_are_not_trained_again() -> None:
 
 
 def test_the_rounds_of_training_alone_can_be_set() -> None:
-    federation, algorithm = toy.federation(toy.targets([8.0] * 4), split=SPLIT), FedAvg(parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets([8.0] * 4), split=SPLIT), FedAvg(**toy.parts())
     decision, = adopt(federation, algorithm, algorithm.start(federation), federation.everyone(),
                       Adoption(metric="rmse", rounds=3)).values()
     assert decision == {"adopted": False, "global": 8.0, "own": 1.0}
@@ -63,7 +66,7 @@ def test_the_rounds_of_training_alone_can_be_set() -> None:
 
 def test_higher_may_be_better() -> None:
     rows = [(np.arange(1.0, 9.0), np.arange(1.0, 9.0))]
-    federation, algorithm = toy.federation(rows, split=SPLIT), FedAvg(parts=toy.parts())
+    federation, algorithm = toy.federation(rows, split=SPLIT), FedAvg(**toy.parts())
     perfect = algorithm.start(federation).next({"w": np.ones(1)})
     decision, = adopt(federation, algorithm, perfect, federation.everyone(), Adoption(metric="r2")).values()
     assert decision["adopted"]
@@ -71,16 +74,16 @@ def test_higher_may_be_better() -> None:
 
 
 def test_a_party_without_validation_rows_keeps_its_own_model() -> None:
-    federation, algorithm = toy.federation(toy.targets([8.0] * 4, 8.0), split=SPLIT), FedAvg(parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets([8.0] * 4, 8.0), split=SPLIT), FedAvg(**toy.parts())
     perfect = algorithm.start(federation).next({"w": np.array([8.0])})
     decisions = adopt(federation, algorithm, perfect, federation.everyone())
     assert decisions[0]["adopted"]
     assert decisions[1] == {"adopted": False, "global": None, "own": None}
-    assert federation.engine.states()[1]["own_model"]["w"] == [4.0]
+    assert kept(federation.engine.states()[1], OwnModel)["model"]["w"] == [4.0]
 
 
 def test_nothing_to_validate_on_and_wrong_metrics_are_refused() -> None:
-    algorithm = FedAvg(parts=toy.parts())
+    algorithm = FedAvg(**toy.parts())
     federation = toy.federation(toy.targets([8.0] * 4))
     state = algorithm.start(federation)
     with pytest.raises(DataError, match="no party has validation rows"):
@@ -94,7 +97,7 @@ def test_nothing_to_validate_on_and_wrong_metrics_are_refused() -> None:
 
 def test_fine_tuning_is_reported_beside_the_model_as_it_is_and_keeps_nothing() -> None:
     # Global 4; two epochs at rate 0.5 go from 4 to 7 for target 8, and from 4 to 1 for target 0.
-    federation, algorithm = toy.federation(toy.targets([8.0] * 4, [0.0] * 4), split=SPLIT), FedAvg(parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets([8.0] * 4, [0.0] * 4), split=SPLIT), FedAvg(**toy.parts())
     state = algorithm.start(federation).next({"w": np.array([4.0])})
     everyone = federation.everyone()
     without = algorithm.evaluate(federation, state, "test", everyone)

@@ -10,15 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tequio.algorithms.analytics.columns import Scope, categorical_columns, numeric_columns
-from tequio.algorithms.analytics.histograms import count_categories, count_histograms, count_labels, even_edges
-from tequio.algorithms.analytics.quantiles import CELLS, find_quantiles
+from tequio.algorithms.analytics.columns import (
+    CELLS,
+    Scope,
+    categorical_columns,
+    count_categories,
+    count_histograms,
+    count_labels,
+    count_rows,
+    even_edges,
+    find_quantiles,
+    numeric_columns,
+    summarise_columns,
+)
 from tequio.algorithms.analytics.statistics import Statistics
-from tequio.algorithms.analytics.summaries import count_rows, summarise_columns
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, DataError
 from tequio.federation import payload as payloads
@@ -202,7 +209,7 @@ def test_small_parties_stay_silent() -> None:
     np.testing.assert_allclose(summary["mean"], spoken.mean(axis=0))
     np.testing.assert_array_equal(summary["max"], spoken.max(axis=0))
     assert count_rows(federation, Scope(minimum_count=11)) == 20
-    with pytest.raises(DataError, match=r"no party has rows to tell of in column 'height'.*\(21\)"):
+    with pytest.raises(DataError, match=r"no party has rows to report on in column 'height'.*\(21\)"):
         summarise_columns(federation, scope=Scope(minimum_count=21))
 
 

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 import toy
 
+from parts import Parts
 from tequio.algorithms.baselines.timing import TimingOnly
 from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Parts
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Mobile
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 BUDGET, PARTIES = 24_000.0, 1000
 MNIST, CIFAR = (60, 101_770), (50, 1_342_122)
@@ -33,12 +32,12 @@ def played(rows: int, parameters: int, selector: str, seed: int, **given: Any) -
     schema = Schema.of_numbers(["x"], Target("classes", tuple("0123456789")))
     labels = np.repeat(np.arange(10), rows * PARTIES // 10)
     dataset = Dataset.of(schema, np.zeros((len(labels), 1)), labels)
-    partition = build("partition", "class_weights", {"parties": PARTIES}).deal(dataset, np.random.default_rng(seed))
+    partition = build("partition", "class-weights", {"parties": PARTIES}).deal(dataset, np.random.default_rng(seed))
     population, engine = Population(dataset, partition, Split(0.0, 0.0), seed), InlineEngine()
     engine.open(population)
     clock = Clock(Mobile(upload_order="party"), population.sizes.astype(float), seed=seed)
     federation = Federation(population, engine, seed, clock=clock)
-    algorithm = TimingOnly(parameters=parameters, parts=Parts(
+    algorithm = TimingOnly(parameters=parameters, **Parts(
         local=LocalTraining(epochs=5, batch=20), selector=build("selector", selector, given)))
     state = algorithm.start(federation)
     while clock.now < BUDGET:
@@ -70,7 +69,7 @@ def test_published_rounds_updates_and_times_within_four_per_cent(selector: str, 
 def test_the_clock_runs_as_it_does_with_learning() -> None:
     rows = toy.random_parties([5, 3, 4, 8])
     clocks = []
-    for algorithm in (TimingOnly(parts=toy.parts()), FedAvg(parts=toy.parts())):
+    for algorithm in (TimingOnly(**toy.parts()), FedAvg(**toy.parts())):
         federation = toy.federation(rows, rules=Rules(dropout=0.2, quorum=0.0))
         federation.clock = Clock(Mobile(deadline=2.0, speed=(1.0, 10.0)), federation.sizes.astype(float))
         toy.run(algorithm, federation, rounds=5)
@@ -83,4 +82,4 @@ def test_the_clock_runs_as_it_does_with_learning() -> None:
 
 def test_without_a_clock_it_says_what_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"'timing' runs on the virtual clock.*add a \[devices\] table"):
-        toy.run(TimingOnly(parts=toy.parts()), toy.federation(toy.targets(1.0)))
+        toy.run(TimingOnly(**toy.parts()), toy.federation(toy.targets(1.0)))

@@ -8,25 +8,22 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans as Reference
 
+from parts import Parts
 from tequio.algorithms.clustering.kmeans import FederatedKMeans
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, DataError
 from tequio.federation import payload as payloads
-from tequio.federation.algorithm import Parts, State
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
 from tequio.federation.selection import RandomParties
-from tequio.federation.topologies.hierarchical import Hierarchical
-from tequio.federation.topology import ClientServer
-from tequio.learners.clusterings import jaccard_by_number
-from tequio.learners.kmeans import assign, inertia
+from tequio.federation.topology import ClientServer, Hierarchical
+from tequio.learners.kmeans import assign, inertia, jaccard_by_number
+from tequio.registry import build
 
 if TYPE_CHECKING:
+    from tequio.federation.algorithm import State
     from tequio.federation.exchange import Outcome
 
 
@@ -163,7 +160,7 @@ def _only(algorithm: FederatedKMeans, party: str) -> FederatedKMeans:
 
     from tequio.federation.selection import FixedParties
 
-    return replace(algorithm, parts=Parts(selector=FixedParties((party,))))
+    return replace(algorithm, **Parts(selector=FixedParties((party,))))
 
 
 def test_small_clusters_are_not_told() -> None:
@@ -218,7 +215,7 @@ def test_partial_participation_comes_close_to_the_centralised_clustering() -> No
     features = centres[rng.integers(0, 3, 2000)] + rng.standard_normal((2000, 2))
     data = Dataset.of(Schema.of_numbers("ab", Target("none")), features)
     start = start_of(data, 3)
-    algorithm = FederatedKMeans(clusters=3, centroids=start, parts=Parts(selector=RandomParties(count=5)))
+    algorithm = FederatedKMeans(clusters=3, centroids=start, **Parts(selector=RandomParties(count=5)))
     state = run(algorithm, federated(data, [100] * 20), 10)
     centralised = lloyd(data, start, 100)
     assert jaccard_by_number(assign(state.model["centroids"], data), assign(centralised, data)) > 0.95

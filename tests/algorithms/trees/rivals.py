@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.federation import task as tasks
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.population import PartyData, Population
+from tequio.federation.population import PartyData, Population, state_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tequio.federation.algorithm import Algorithm, State
-    from tequio.federation.party import Party
+    from tequio.federation.population import Party
     from tequio.federation.task import Task
+
+M = TypeVar("M")
 
 NO_SPLIT = Split(validation=0.0, test=0.0)
 CONTINUE = Rules(on_failure="continue", quorum=0.0)
@@ -87,12 +87,12 @@ def exchanges(federation: Federation) -> list[dict[str, Any]]:
 
 @contextmanager
 def replies_changed(task: Task, change: Callable[[Party, dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
-    """While it lasts, what parties reply to a task goes through `change` first."""
+    """While it lasts, what parties reply to a task goes through `change` first, and no party checks it."""
 
     def changed(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
         return change(party, task.run(party, payload, settings))
 
-    tasks._tasks[task.name] = replace(task, run=changed, many=None)
+    tasks._tasks[task.name] = replace(task, run=changed, many=None, reply=dict)
     try:
         yield
     finally:
@@ -109,6 +109,11 @@ def with_columns_of(federation: Federation, party: int, columns: Sequence[int]) 
     own = federation.population.view(party)
     mixed = {part: getattr(own, part).select(columns) for part in ("train", "validation", "test")}
     federation.population._views[party] = PartyData(**mixed)
+
+
+def kept(federation: Federation, kind: type[M]) -> dict[int, M]:
+    """What each party keeps privately under a typed record."""
+    return {party: state.get(state_name(kind), {}) for party, state in federation.engine.states().items()}
 
 
 def same_payload(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

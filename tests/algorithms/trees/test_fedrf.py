@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rivals import CONTINUE, blobs, categories, federation, replies_changed, run, spoilt_at, with_columns_of
 
+from parts import Parts
 from tequio.algorithms.trees.fedrf import FedRF, grow_trees
 from tequio.errors import ConfigError, DataError, PartyError
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
 from tequio.learners.trees.forest import Forest, RandomForest
@@ -19,7 +19,7 @@ PARTIES = [np.arange(0, 100), np.arange(100, 180), np.arange(180, 240)]
 
 
 def algorithm(drawn: int = 4, pooled: bool = False, **settings: Any) -> FedRF:
-    return FedRF(trees=drawn, pooled=pooled, parts=Parts(learner=RandomForest(**settings)))
+    return FedRF(trees=drawn, pooled=pooled, **Parts(learner=RandomForest(**settings)))
 
 
 def forest_of(model: dict[str, Any], classes: int = 2, features: int = 4) -> Forest:

@@ -6,23 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rivals import CONTINUE, blobs, categories, federation, replies_changed, run, spoilt_at, with_columns_of
+from rivals import CONTINUE, blobs, categories, federation, kept, replies_changed, run, spoilt_at, with_columns_of
 
-from tequio.algorithms.trees.fusing import cross_evaluate, fit_tree, receive
-from tequio.components import build
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.algorithms.trees.fitting import LocalTree
+from tequio.algorithms.trees.icdta4fl import cross_evaluate, fit_tree, receive
+from tequio.data.partition import Split
 from tequio.errors import ConfigError, DataError, PartyError
-from tequio.federation.algorithm import Parts
+from tequio.experiments.config.complete import complete
+from tequio.federation.evaluation import OwnModel
 from tequio.federation.federation import Rules as FailureRules
 from tequio.learners.trees.rules import Rules, are_disjoint
 from tequio.learners.trees.tree import Tree
+from tequio.registry import build
 
 SPLIT = Split(validation=0.25)
 
 
 def algorithm(learner: str = "cart", settings: dict[str, Any] | None = None, **parameters: Any) -> Any:
-    return build("algorithm", "icdta4fl", parameters, parts={"parts": Parts(learner=build("learner", learner,
-                                                                                          settings or {}))})
+    return build("algorithm", "icdta4fl", parameters, parts=Parts(learner=build("learner", learner,
+                                                                                          settings or {})))
 
 
 def tree_of(model: dict[str, Any], data: Any) -> Tree:
@@ -93,7 +96,7 @@ def test_without_caps_the_tree_is_the_soft_vote_of_the_kept_trees(learner: str) 
     group = federation(data, 3, split=SPLIT)
     events = recorded(group)
     state = run(algorithm(learner, {"depth": 3}, filter="none", depth="none", budget=10**6), group)
-    local = [Tree.from_payload(group.engine.states()[party]["local_tree"], features=4, classes=3)
+    local = [Tree.from_payload(kept(group, LocalTree)[party]["tree"], features=4, classes=3)
              for party in range(3)]
     vote = sum(tree.predict(data.features) for tree in local)
     clear = np.diff(np.sort(vote, axis=1)[:, -2:], axis=1)[:, 0] > 1e-9
@@ -108,7 +111,7 @@ def test_one_party_gets_its_own_tree_back(learner: str) -> None:
     data = table(learner)
     group = federation(data, 1, split=SPLIT)
     state = run(algorithm(learner, depth="none"), group)
-    own = Tree.from_payload(group.engine.states()[0]["local_tree"], features=4, classes=3)
+    own = Tree.from_payload(kept(group, LocalTree)[0]["tree"], features=4, classes=3)
     np.testing.assert_array_equal(tree_of(state.model, data).predict(data.features).argmax(axis=1),
                                   own.predict(data.features).argmax(axis=1))
 
@@ -120,7 +123,7 @@ def test_the_scores_are_those_of_scikit_learn_on_the_parties_validation_rows() -
     group = federation(data, 3, split=SPLIT)
     events = recorded(group)
     run(algorithm(), group)
-    trees = [Tree.from_payload(group.engine.states()[party]["local_tree"], features=4, classes=3)
+    trees = [Tree.from_payload(kept(group, LocalTree)[party]["tree"], features=4, classes=3)
              for party in range(3)]
     views = [group.population.view(party).validation for party in range(3)]
     expected = [[np.mean([score(view.target, tree.predict(view.features).argmax(axis=1)) for view in views])
@@ -134,9 +137,10 @@ def test_a_party_adopts_the_tree_only_where_it_is_better_than_its_own() -> None:
     state = run(algorithm(), group)
     received = tree_of(state.model, table("cart"))
     adopted = []
-    for party, kept in group.engine.states().items():
+    for party, local in kept(group, LocalTree).items():
         rows = group.population.view(party).validation
-        own, used = (Tree.from_payload(kept[name], features=4, classes=3) for name in ("local_tree", "own_model"))
+        own, used = (Tree.from_payload(tree, features=4, classes=3)
+                     for tree in (local["tree"], kept(group, OwnModel)[party]["model"]))
         right = [np.mean(tree.predict(rows.features).argmax(axis=1) == rows.target) for tree in (received, own, used)]
         assert right[2] == max(right[:2])
         adopted.append(right[0] > right[1])
@@ -230,8 +234,8 @@ def test_without_validation_rows_nobody_can_judge() -> None:
 
 
 def test_it_fuses_single_trees_only() -> None:
-    with pytest.raises(ConfigError, match="fuses single trees, and the learner is 'random_forest'"):
-        run(algorithm("random_forest"), federation(table("cart"), 3, split=SPLIT))
+    with pytest.raises(ConfigError, match="icdta4fl works with the learner 'cart' or 'id3'"):
+        complete({"algorithm": "icdta4fl", "learner": "random-forest"})
     with pytest.raises(ConfigError, match="filter"):
         run(algorithm(filter="best"), federation(table("cart"), 3, split=SPLIT))
 

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rivals import blobs, federation, replies_changed, run, spoilt_at
+from rivals import blobs, federation, kept, replies_changed, run, spoilt_at
 
-from tequio.algorithms.trees.fusing import cross_evaluate
-from tequio.components import build
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.algorithms.trees.fitting import LocalTree
+from tequio.algorithms.trees.icdta4fl import cross_evaluate
+from tequio.data.partition import Split
 from tequio.errors import DataError, PartyError
-from tequio.federation.algorithm import Parts
-from tequio.learners.trees.leaf_noise import two_sided_geometric, with_noisy_counts
-from tequio.learners.trees.tree import Tree
+from tequio.learners.trees.tree import Tree, two_sided_geometric, with_noisy_counts
+from tequio.registry import build
 
 SPLIT = Split(validation=0.25)
 
 
 def algorithm(name: str = "icdta4fl-plus", **parameters: Any) -> Any:
-    return build("algorithm", name, parameters, parts={"parts": Parts(learner=build("learner", "cart"))})
+    return build("algorithm", name, parameters, parts=Parts(learner=build("learner", "cart")))
 
 
 def tree_of(model: dict[str, Any]) -> Tree:
@@ -28,7 +28,7 @@ def tree_of(model: dict[str, Any]) -> Tree:
 
 
 def local_trees(group: Any) -> list[Tree]:
-    return [Tree.from_payload(state["local_tree"], features=4, classes=3) for state in group.engine.states().values()]
+    return [Tree.from_payload(local["tree"], features=4, classes=3) for local in kept(group, LocalTree).values()]
 
 
 def test_more_leaves_come_nearer_to_the_vote() -> None:
@@ -124,5 +124,6 @@ def test_noise_that_leaves_nothing_is_an_error() -> None:
 @pytest.mark.parametrize("leaves", [[np.ones((1, 3))], "many", None])
 def test_counts_that_do_not_fit_the_trees_are_refused(leaves: Any) -> None:
     group = federation(blobs(240, classes=3), 3, split=SPLIT)
-    with replies_changed(cross_evaluate, spoilt_at(1, {"leaves": leaves})), pytest.raises(PartyError, match="leaf"):
+    with replies_changed(cross_evaluate, spoilt_at(1, {"leaves": leaves})), \
+            pytest.raises(PartyError, match=r"leaf|'leaves' of its reply"):
         run(algorithm(), group)

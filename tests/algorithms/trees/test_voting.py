@@ -10,46 +10,46 @@ import pytest
 from rivals import CONTINUE, blobs, federation, replies_changed, run, spoilt_at, with_columns_of
 
 import tequio
+from parts import Parts
 from tequio.algorithms.trees.voting import Voting, train_member, vote
-from tequio.components import build
-from tequio.data.splits import Split
+from tequio.data.partition import Split
 from tequio.errors import ConfigError, DataError, PartyError
 from tequio.federation import payload
-from tequio.federation.algorithm import Parts
 from tequio.federation.rng import stream
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, tally
+from tequio.registry import build
 
 LOCAL = LocalTraining(epochs=3, learning_rate=0.1)
 
 
 def algorithm(*learners: Any, **settings: Any) -> Voting:
-    return Voting(learners=learners, **settings, parts=Parts(learner=build("learner", "cart"), local=LOCAL))
+    return Voting(learners=learners, **settings, **Parts(learner=build("learner", "cart"), local=LOCAL))
 
 
 def test_it_is_the_mean_of_a_tree_and_a_linear_model() -> None:
     data = blobs(200, classes=3)
     asking = federation(data, 2, seed=5)
-    state = run(algorithm("cart", "sgd_classifier"), asking)
+    state = run(algorithm("cart", "sgd-classifier"), asking)
     tree_rows, linear_rows = (asking.population.view(party).train for party in (0, 1))
     from sklearn.tree import DecisionTreeClassifier
 
     seed = int(stream(5, "fit", 1, 0).integers(2**31))
     tree = DecisionTreeClassifier(max_depth=5, random_state=seed)
     tree.fit(tree_rows.features.astype(np.float32), tree_rows.target)
-    linear = build("learner", "sgd_classifier")
+    linear = build("learner", "sgd-classifier")
     model = linear.train(linear.initial(data.schema, stream(5, "initial model", 1, 1)), linear_rows, LOCAL,
                          stream(5, "train", 1, 1)).model
     expected = (tree.predict_proba(data.features.astype(np.float32)) + linear.predict(model, data)) / 2
-    np.testing.assert_allclose(vote(algorithm("cart", "sgd_classifier").offered, state.model, data), expected)
+    np.testing.assert_allclose(vote(algorithm("cart", "sgd-classifier").offered, state.model, data), expected)
 
 
 def test_parties_choose_among_what_is_offered_and_the_rest_are_dealt_in_turn() -> None:
-    overrides = {0: {"learner": "sgd_classifier"}, 3: {"learner": "cart"}, 2: {"learner": ""}}
+    overrides = {0: {"learner": "sgd-classifier"}, 3: {"learner": "cart"}, 2: {"learner": ""}}
     asking = federation(blobs(), 4, overrides=overrides)
-    state = run(algorithm({"name": "cart", "depth": 2}, "sgd_classifier"), asking)
+    state = run(algorithm({"name": "cart", "depth": 2}, "sgd-classifier"), asking)
     assert [member["learner"] for member in state.model["members"]] == [1, 1, 0, 0]
-    assert [spec["$component"][1] for spec in state.model["learners"]] == ["cart", "sgd_classifier"]
+    assert [spec["$component"][1] for spec in state.model["learners"]] == ["cart", "sgd-classifier"]
     assert state.model["learners"][0]["parameters"]["depth"] == 2
 
 
@@ -60,8 +60,8 @@ def test_without_an_offer_all_take_the_learner_of_the_config() -> None:
 
 def test_a_config_says_who_chooses_what(tmp_path: Any) -> None:
     result = tequio.run({"rounds": 1, "data": {"name": "iris", "partition": {"name": "iid", "parties": 3}},
-                         "algorithm": {"name": "voting", "learners": ["cart", {"name": "sgd_classifier"}]},
-                         "overrides": {"0": {"learner": "sgd_classifier"}, "1": {"learner": "cart"}},
+                         "algorithm": {"name": "voting", "learners": ["cart", {"name": "sgd-classifier"}]},
+                         "overrides": {"0": {"learner": "sgd-classifier"}, "1": {"learner": "cart"}},
                          "engine": {"name": "local", "workers": 1}, "output": {"folder": str(tmp_path)}})
     assert [member["learner"] for member in result.model["members"]] == [1, 0, 0]
     assert result.summary["metrics"]["test.accuracy"] > 0.5
@@ -70,7 +70,7 @@ def test_a_config_says_who_chooses_what(tmp_path: Any) -> None:
 def test_a_party_cannot_choose_what_is_not_offered() -> None:
     asking = federation(blobs(), 2, overrides={1: {"learner": "torch"}})
     with pytest.raises(PartyError, match=r"party '1' wants the learner 'torch', which is not offered"):
-        run(algorithm("cart", "sgd_classifier"), asking)
+        run(algorithm("cart", "sgd-classifier"), asking)
 
 
 def test_models_count_by_their_score_and_without_one_as_the_mean() -> None:
@@ -102,7 +102,7 @@ def test_a_party_with_one_class_and_five_rows_takes_part() -> None:
 
 
 def test_parties_tallies_add_up_to_the_coordinators() -> None:
-    data, how = blobs(120), algorithm("cart", "sgd_classifier")
+    data, how = blobs(120), algorithm("cart", "sgd-classifier")
     asking = federation(data, 3)
     state = run(how, asking)
     parts = how.evaluate(asking, state, "train", asking.everyone())
@@ -120,7 +120,7 @@ def test_before_anybody_trained_there_is_nothing_to_score() -> None:
 
 
 def test_the_model_survives_the_wire() -> None:
-    data, how = blobs(120), algorithm("cart", "sgd_classifier")
+    data, how = blobs(120), algorithm("cart", "sgd-classifier")
     state = run(how, federation(data, 3))
     again = payload.decode(payload.encode(state.model))
     np.testing.assert_array_equal(vote(how.offered, again, data), vote(how.offered, state.model, data))
@@ -134,7 +134,7 @@ WRONG = {"a learner that was not offered": {"learner": 7}, "no model": {"model":
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_corrupted_member_is_named_or_left_out(wrong: str) -> None:
     with replies_changed(train_member, spoilt_at(1, WRONG[wrong])):
-        with pytest.raises(PartyError, match=r"party '1' failed in round 1 at task 'voting: train': party '1' sent"):
+        with pytest.raises(PartyError, match=r"party '1' failed .* 'voting: train': (party '1' sent|.*its reply)"):
             run(algorithm("cart"), federation(blobs(90), 3))
         state = run(algorithm("cart"), federation(blobs(90), 3, rules=CONTINUE))
     assert [member["party"] for member in state.model["members"]] == ["0", "2"]

@@ -1,33 +1,55 @@
-"""Which columns and whose rows federated statistics look at."""
+"""Federated statistics of columns: sums, histograms, counts and quantiles as of the pooled rows.
+
+`Scope` says whose rows are looked at. Quantiles come from histograms of an ever narrower bracket around each of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from tequio.errors import ConfigError
-from tequio.learners.flat import flat_features
+from tequio.errors import ConfigError, DataError
+from tequio.federation.evaluation import Part
+from tequio.federation.task import Count, Reveals, Sums, record, task
+from tequio.learners.learner import Arrays, flat_features
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Dataset, Schema
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
     from tequio.federation.task import Task
+
+R = TypeVar("R")
+
+CELLS = 16
+"""Each refinement of quantiles narrows the brackets by this factor."""
+
+_MOST_REFINEMENTS = 64
+
+
+@record
+class ScopeSettings:
+    """Which columns a party looks at, in which part of its rows, and what is too few to be reported."""
+
+    columns: Sequence[str]
+    part: Part
+    minimum_count: Count
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """Whose rows are looked at (None: all eligible parties), which part of them, and what is too few to be told.
+    """Whose rows are looked at (None: all eligible parties), which part of them, and what is too few to be reported.
 
     A party with fewer than `minimum_count` rows stays silent, and where a party counts rows in cells (of a histogram or
     of categories) a cell with fewer is reported as empty. The smallest and the largest value of a column are the values
@@ -35,14 +57,14 @@ class Scope:
     """
 
     parties: ArrayLike | None = None
-    part: str = "train"
+    part: Part = "train"
     minimum_count: int = 1
 
-    def ask(self, federation: Federation, task: Task, columns: Sequence[str],
-            payload: Payload | None = None) -> Replies:
+    def ask(self, federation: Federation, task: Task[ScopeSettings, R], columns: Sequence[str],
+            payload: Payload | None = None) -> Replies[R]:
         """Ask the parties in scope about some columns."""
         parties = federation.eligible() if self.parties is None else self.parties
-        settings = {"columns": list(columns), "part": self.part, "minimum_count": self.minimum_count}
+        settings = ScopeSettings(columns=list(columns), part=self.part, minimum_count=self.minimum_count)
         return federation.ask(parties, task, payload, settings=settings)
 
 
@@ -68,10 +90,10 @@ def _columns(schema: Schema, wanted: Sequence[str], *, categorical: bool) -> tup
     return tuple(wanted)
 
 
-def rows_in_scope(party: Party, settings: Mapping[str, Any]) -> Dataset:
+def rows_in_scope(party: Party, settings: ScopeSettings) -> Dataset:
     """At the party: its rows of the part in question, or none of them if they are too few to speak of."""
-    rows: Dataset = getattr(party.data, settings["part"])
-    return rows if len(rows) >= settings["minimum_count"] else rows.take(np.empty(0, dtype=np.int64))
+    rows = party.data.part(settings.part)
+    return rows if len(rows) >= settings.minimum_count else rows.take(np.empty(0, dtype=np.int64))
 
 
 def held_columns(rows: Dataset, wanted: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -85,6 +107,296 @@ def held_columns(rows: Dataset, wanted: Sequence[str]) -> tuple[NDArray[np.int64
     return held, np.asarray(dense, dtype=np.float64)
 
 
-def without_small(counts: NDArray[Any], minimum_count: int) -> NDArray[np.int64]:
+def without_small(counts: NDArray[np.integer], minimum_count: int) -> NDArray[np.int64]:
     """Counts with those below the minimum set to zero."""
     return np.where(counts >= minimum_count, counts, 0).astype(np.int64)
+
+
+class Summary(TypedDict):
+    """One value per column; variance and sd are those of a population."""
+
+    rows: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+class NumberReply(TypedDict):
+    """How many rows there are."""
+
+    rows: Count
+
+
+class SummaryReply(TypedDict):
+    """Per column: rows, mean, sum of squared deviations from it, smallest and largest value; zeros where not held."""
+
+    rows: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+def count_rows(federation: Federation, scope: Scope | None = None) -> int:
+    """How many rows the parties in scope hold together."""
+    replies = (scope or Scope()).ask(federation, rows_here, ())
+    return int(sum(replies.values("rows")))
+
+
+def summarise_columns(federation: Federation, columns: Sequence[str] = (), scope: Scope | None = None) -> Summary:
+    """One ask; the columns come in the given order, or all numeric ones in the order of the schema."""
+    scope = scope or Scope()
+    names = numeric_columns(federation.schema, columns)
+    replies = scope.ask(federation, summarise_here, names)
+    return merge_summaries(replies.payloads, names, scope.minimum_count)
+
+
+@task("statistics: rows", settings=ScopeSettings, reply=NumberReply, reveals=Reveals.COUNTS)
+def rows_here(party: Party, payload: Payload, settings: ScopeSettings) -> NumberReply:
+    """How many rows there are at this party."""
+    return {"rows": len(rows_in_scope(party, settings))}
+
+
+# The smallest and the largest value are those of single rows, so that these are more than sums.
+@task("statistics: summary", settings=ScopeSettings, reply=SummaryReply, reveals=Reveals.STRUCTURE)
+def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> SummaryReply:
+    """The summary of the columns held here."""
+    size = len(settings.columns)
+    reply: SummaryReply = {"mean": np.zeros(size), "squares": np.zeros(size), "min": np.zeros(size),
+                           "max": np.zeros(size), "rows": np.zeros(size, dtype=np.int64)}
+    held, values = held_columns(rows_in_scope(party, settings), settings.columns)
+    if len(values) and len(held):
+        mean = values.mean(axis=0)
+        reply["rows"][held], reply["mean"][held] = len(values), mean
+        reply["squares"][held] = np.square(values - mean).sum(axis=0)
+        reply["min"][held], reply["max"][held] = values.min(axis=0), values.max(axis=0)
+    return reply
+
+
+def merge_summaries(parts: Sequence[SummaryReply], names: Sequence[str], minimum_count: int = 1) -> Summary:
+    """Parties' summaries as one. Squares are taken around each party's own mean, so no digits are lost."""
+    total = np.sum([part["rows"] for part in parts], axis=0) if parts else np.zeros(len(names))
+    if not total.all():
+        missing = names[int(np.flatnonzero(total == 0)[0])]
+        raise DataError(f"no party has rows to report on in column '{missing}'",
+                        remedy=f"loosen the minimum count ({minimum_count}), or leave the column out")
+    rows, means, squares, low, high = (np.array([part[key] for part in parts]).reshape(len(parts), len(names))
+                                       for key in ("rows", "mean", "squares", "min", "max"))
+    mean = (rows * means).sum(axis=0) / total
+    variance = (squares + rows * np.square(means - mean)).sum(axis=0) / total
+    return {"rows": total.astype(np.int64), "mean": mean, "variance": variance, "sd": np.sqrt(variance),
+            "min": np.where(rows > 0, low, np.inf).min(axis=0, initial=np.inf),
+            "max": np.where(rows > 0, high, -np.inf).max(axis=0, initial=-np.inf)}
+
+
+class EdgesPayload(TypedDict):
+    """Edges of the cells of each column: (columns, bins + 1)."""
+
+    edges: NDArray[np.float64]
+
+
+class CountsReply(TypedDict):
+    """Counts of rows."""
+
+    counts: NDArray[np.int64]
+
+
+class LabelsReply(TypedDict):
+    """Counts of labels; nothing from a party that does not hold the target."""
+
+    counts: NotRequired[NDArray[np.int64]]
+
+
+def even_edges(summary: Summary, bins: int) -> NDArray[np.float64]:
+    """Edges of `bins` equal cells from each column's smallest to its largest value: (columns, bins + 1)."""
+    constant = summary["min"] == summary["max"]
+    low, high = summary["min"] - 0.5 * constant, summary["max"] + 0.5 * constant
+    return np.linspace(low, high, bins + 1, axis=1)
+
+
+def count_histograms(federation: Federation, edges: ArrayLike, columns: Sequence[str] = (),
+                     scope: Scope | None = None) -> NDArray[np.int64]:
+    """Rows in each cell of each column: (columns, bins). A cell holds its lower edge, the last one also its upper."""
+    names = numeric_columns(federation.schema, columns)
+    asked = np.asarray(edges, dtype=np.float64)
+    if asked.ndim != 2 or len(asked) != len(names) or asked.shape[1] < 2 or not bool((np.diff(asked) >= 0).all()):
+        raise DataError(f"edges of shape {asked.shape} are not ascending rows of at least two edges for each of "
+                        f"{len(names)} columns")
+    replies = (scope or Scope()).ask(federation, histogram_here, names, {"edges": asked})
+    return _total([reply["counts"] for reply in replies.payloads], (len(names), asked.shape[1] - 1))
+
+
+def count_categories(federation: Federation, columns: Sequence[str] = (),
+                     scope: Scope | None = None) -> dict[str, NDArray[np.int64]]:
+    """How often each category of each column occurs, in the order of the column's domain."""
+    names = categorical_columns(federation.schema, columns)
+    domains = {feature.name: len(feature.domain or ()) for feature in federation.schema.features}
+    replies = (scope or Scope()).ask(federation, categories_here, names)
+    return {name: _total([reply[name] for reply in replies.payloads if name in reply], (domains[name],))
+            for name in names}
+
+
+def count_labels(federation: Federation, scope: Scope | None = None) -> NDArray[np.int64]:
+    """How often each class, or each label of a multi-label target, occurs."""
+    target = federation.schema.target
+    if target.kind not in ("classes", "multilabel"):
+        raise ConfigError(f"a target of kind '{target.kind}' has no labels to count")
+    replies = (scope or Scope()).ask(federation, labels_here, ())
+    return _total([reply["counts"] for reply in replies.payloads if "counts" in reply], (len(target.names),))
+
+
+def _total(counts: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    total = np.zeros(shape, dtype=np.int64)
+    for part in counts:
+        total += part
+    return total
+
+
+def _moved_counts(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
+    """A row counts once in every column."""
+    return {"counts": len(settings.columns) ** 0.5}
+
+
+@task("statistics: histogram", settings=ScopeSettings, reply=CountsReply, reveals=Sums(_moved_counts))
+def histogram_here(party: Party, payload: EdgesPayload, settings: ScopeSettings) -> CountsReply:
+    """Rows in each cell of each column held here."""
+    edges = payload["edges"]
+    counts = np.zeros((len(edges), edges.shape[1] - 1), dtype=np.int64)
+    held, values = held_columns(rows_in_scope(party, settings), settings.columns)
+    for index, column in zip(held, values.T, strict=True):
+        counts[index] = np.histogram(column, edges[index])[0]
+    return {"counts": without_small(counts, settings.minimum_count)}
+
+
+def _moved_categories(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
+    return dict.fromkeys(settings.columns, 1.0)
+
+
+@task("statistics: categories", settings=ScopeSettings, reply=Arrays, reveals=Sums(_moved_categories))
+def categories_here(party: Party, payload: Payload, settings: ScopeSettings) -> Arrays:
+    """Counts of the categories of each column held here."""
+    data, wanted = rows_in_scope(party, settings), settings.columns
+    held, codes = held_columns(data, wanted)
+    domains = {feature.name: len(feature.domain or ()) for feature in data.schema.features}
+    return {wanted[index]: without_small(np.bincount(column.astype(np.int64), minlength=domains[wanted[index]]),
+                                         settings.minimum_count)
+            for index, column in zip(held, codes.T, strict=True)}
+
+
+def _moved_labels(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
+    """A row has one class, or up to all labels."""
+    return {"counts": 1.0 if schema.target.kind == "classes" else len(schema.target.names) ** 0.5}
+
+
+@task("statistics: labels", settings=ScopeSettings, reply=LabelsReply, reveals=Sums(_moved_labels))
+def labels_here(party: Party, payload: Payload, settings: ScopeSettings) -> LabelsReply:
+    """Counts of the labels here; nothing at a party that does not hold the target."""
+    data = rows_in_scope(party, settings)
+    target = data.schema.target
+    if target.kind == "none":
+        return {}
+    counts = (np.bincount(data.target.astype(np.int64), minlength=len(target.names)) if target.kind == "classes"
+              else data.target.astype(bool).sum(axis=0))
+    return {"counts": without_small(counts, settings.minimum_count)}
+
+
+class BracketsPayload(TypedDict):
+    """Lower and upper edge of each bracket: (columns, shares)."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class BracketsReply(TypedDict):
+    """Per column its rows, and per bracket the rows below it and in each of its cells."""
+
+    rows: NDArray[np.int64]
+    below: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """One value per column and share; the true quantile of the pooled rows lies less than `width` below `values`."""
+
+    values: NDArray[np.float64]
+    width: NDArray[np.float64]
+
+
+def find_quantiles(federation: Federation, shares: Sequence[float], columns: Sequence[str] = (), *,
+                   tolerance: float = 1e-3, scope: Scope | None = None, summary: Summary | None = None) -> Quantiles:
+    """The smallest value that a share of the rows does not exceed, for each column (rows of the result) and share.
+
+    Brackets are narrowed until they are at most `tolerance` times the column's range wide, or until they hold fewer
+    rows than the scope's minimum count. `summary` spares an ask where the columns' is known already.
+    """
+    scope = scope or Scope()
+    names = numeric_columns(federation.schema, columns)
+    wanted = _checked_shares(shares, tolerance)
+    summary = summary or summarise_columns(federation, names, scope)
+    # A bracket holds its upper edge but not its lower one, so it has to begin just below the smallest value.
+    low = np.repeat(np.nextafter(summary["min"], -np.inf)[:, None], len(wanted), axis=1)
+    high = np.repeat(summary["max"][:, None], len(wanted), axis=1)
+    narrow = tolerance * (summary["max"] - summary["min"])[:, None]
+    open_brackets = high - low > narrow
+    for _ in range(_MOST_REFINEMENTS):
+        # A bracket between two neighbouring numbers cannot be narrowed any further.
+        open_brackets &= (high - low > narrow) & (np.nextafter(low, np.inf) < high)
+        if not open_brackets.any():
+            break
+        narrower, filled = _refine(federation, scope, names, wanted, low, high)
+        open_brackets &= filled
+        low, high = (np.where(open_brackets, new, old) for new, old in zip(narrower, (low, high), strict=True))
+    return Quantiles(high, high - low)
+
+
+# How far a row moves these counts depends on how many brackets there are, which the settings do not say.
+@task("statistics: brackets", settings=ScopeSettings, reply=BracketsReply, reveals=Sums())
+def brackets_here(party: Party, payload: BracketsPayload, settings: ScopeSettings) -> BracketsReply:
+    """Per column and bracket: rows below it, and rows in each of its cells."""
+    edges = cell_edges(payload["low"], payload["high"])
+    below = np.zeros(edges.shape[:2], dtype=np.int64)
+    cells = np.zeros((*edges.shape[:2], CELLS), dtype=np.int64)
+    rows = np.zeros(len(edges), dtype=np.int64)
+    held, values = held_columns(rows_in_scope(party, settings), settings.columns)
+    for index, column in zip(held, values.T, strict=True):
+        up_to = np.searchsorted(np.sort(column), edges[index], side="right")
+        below[index], cells[index], rows[index] = up_to[:, 0], np.diff(up_to, axis=1), len(column)
+    return {"rows": rows, "below": without_small(below, settings.minimum_count),
+            "cells": without_small(cells, settings.minimum_count)}
+
+
+def cell_edges(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Edges of the cells of each bracket: (columns, shares, CELLS + 1). Party and coordinator compute the same ones."""
+    return np.linspace(low, high, CELLS + 1, axis=-1)
+
+
+def _refine(federation: Federation, scope: Scope, names: Sequence[str], shares: NDArray[np.float64],
+            low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.bool_]]:
+    """The cell of each bracket that holds the quantile, and whether the bracket holds enough rows to say so."""
+    replies = scope.ask(federation, brackets_here, names, {"low": low, "high": high})
+    if not replies:
+        return [low, high], np.zeros(low.shape, dtype=bool)
+    # Every reply counts from the bottom, so that a party that vanishes between two refinements does no harm.
+    rows = np.sum([reply["rows"] for reply in replies.payloads], axis=0)
+    below = np.sum([reply["below"] for reply in replies.payloads], axis=0)
+    cells = np.sum([reply["cells"] for reply in replies.payloads], axis=0)
+    # 0.07 * 100 is a little more than 7 in floating point, and yet the seventh row is meant.
+    rank = np.maximum(np.ceil(shares * rows[:, None] * (1 - 1e-15)), 1)
+    reached = (below[:, :, None] + np.cumsum(cells, axis=2)) >= rank[:, :, None]
+    cell = np.where(reached.any(axis=2), reached.argmax(axis=2), CELLS - 1)[:, :, None]
+    edges = cell_edges(low, high)
+    narrower = [np.take_along_axis(edges, cell + side, axis=2)[:, :, 0] for side in (0, 1)]
+    return narrower, cells.sum(axis=2) >= max(scope.minimum_count, 1)
+
+
+def _checked_shares(shares: Sequence[float], tolerance: float) -> NDArray[np.float64]:
+    wanted = np.asarray(shares, dtype=np.float64).reshape(-1)
+    if not bool(((wanted >= 0) & (wanted <= 1)).all()):
+        raise ConfigError(f"quantiles are shares between 0 and 1, not {list(shares)}")
+    if not tolerance > 0:
+        raise ConfigError(f"quantiles need a tolerance above 0, not {tolerance}",
+                          remedy="1e-9 is about as exact as numbers are")
+    return wanted

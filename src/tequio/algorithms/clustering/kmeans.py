@@ -1,40 +1,39 @@
 """Federated k-means.
 
 Kumar, Karthik, Nair: Federated k-means clustering: a novel edge AI based approach for privacy preservation, CCEM 2020.
-The rule for sizes is corrected as in Lloyd's method: sizes restart every epoch, and a cluster that nobody has rows in
-stays where it was. With `history` centroids also weigh what they saw in earlier rounds (Sculley, 2010).
+The rule for sizes is corrected as in Lloyd's method: sizes restart every epoch, and a cluster without rows stays where
+it was. With `history` centroids also weigh what they saw in earlier rounds (Sculley, 2010).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from math import inf
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypedDict
 
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.algorithms.analytics.columns import Scope
-from tequio.algorithms.analytics.summaries import summarise_columns
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema
+from tequio.algorithms.analytics.columns import Scope, summarise_columns
+from tequio.data.dataset import Dataset, Schema
 from tequio.errors import ConfigError
-from tequio.federation import models
-from tequio.federation.aggregation import Mean, Updates
-from tequio.federation.algorithm import Algorithm, Crossing, State
-from tequio.federation.task import task
+from tequio.federation.aggregation import Mean, Updates, check_shapes
+from tequio.federation.algorithm import Algorithm, Attacked, Disclosure, State, part
+from tequio.federation.averaging import finish_round, select
+from tequio.federation.selection import AllParties, Selector
+from tequio.federation.stages import Stage
+from tequio.federation.task import Count, Sums, record, task
+from tequio.federation.topology import ClientServer, Hierarchical, Topology
 from tequio.learners import kmeans
-from tequio.learners.flat import as_doubles, check_numeric, flat_features
+from tequio.learners.learner import Arrays, as_doubles, check_numeric, flat_features
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
     Centroids = NDArray[np.float64]
 
@@ -56,12 +55,15 @@ class FederatedKMeans(Algorithm):
         coordinator_rate: how far the coordinator moves centroids towards the parties' mean in a round
         party_rate: how far a party moves centroids towards its rows
         epochs: passes over a party's rows in a round
-        batch: rows a batch at a party (0: all rows in one batch)
+        batch: rows per batch at a party (0: all rows in one batch)
         history: centroids keep the weight of all rows that moved them in earlier rounds
-        minimum_count: a party tells nothing of clusters in which it has fewer rows
+        minimum_count: a party reports clusters in which it has fewer rows as empty
         radius: rows longer than this are shortened to it, which bounds what one row can do (0: they stay)
     """
 
+    selector: Selector = part(factory=AllParties)
+    stages: tuple[Stage, ...] = part(())
+    attack: Stage | None = part(None)
     clusters: Annotated[int, Ge(1)] = 10
     initial: Literal["uniform", "normal"] = "uniform"
     centroids: tuple[tuple[float, ...], ...] = ()
@@ -73,8 +75,13 @@ class FederatedKMeans(Algorithm):
     minimum_count: Annotated[int, Ge(1)] = 1
     radius: Annotated[float, Ge(0)] = 0.0
 
+    topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer, Hierarchical)
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates"})  # labels of rows do not matter here
+    sends: ClassVar[frozenset[str]] = frozenset({"sums"})
+    adoptable: ClassVar[bool] = False  # without local training settings no party makes centroids of its own
+
     @property
-    def learner(self) -> kmeans.KMeans:
+    def scorer(self) -> kmeans.KMeans:
         """Assigns rows and measures distances; what parties do in a round is this algorithm's own task."""
         return kmeans.KMeans(self.clusters, self.party_rate)
 
@@ -84,49 +91,82 @@ class FederatedKMeans(Algorithm):
         if self.centroids:
             return State({"centroids": self._given(len(federation.schema.features))})
         summary = summarise_columns(federation, scope=Scope(minimum_count=self.minimum_count))
-        return State(kmeans.initialise(self.initial, summary, self.clusters, federation.rng("initial model")))
+        statistics = {"min": summary["min"], "max": summary["max"], "mean": summary["mean"], "sd": summary["sd"]}
+        return State(kmeans.initialise(self.initial, statistics, self.clusters, federation.rng("initial model")))
 
-    def crossing(self, schema: Schema) -> Crossing | None:
+    def disclosure(self, schema: Schema) -> Disclosure | None:
         """Counts and sums of rows by cluster, if rows are bounded, centroids given, and sums those of single steps."""
         plain = self.party_rate == 1 and self.epochs == 1 and not self.batch and self.minimum_count == 1
         if not plain or not self.radius or not self.centroids:
             return None
-        return Crossing(moves={"counts": 1.0, "sums": self.radius})
+        return Disclosure(moves=_moved(self._settings, schema))
 
     def round(self, federation: Federation, state: State) -> State:
         """Send the centroids, collect counts and moved centroids, merge them."""
-        chosen = self.select(federation, state)
-        settings = {"epochs": self.epochs, "batch": self.batch, "party_rate": self.party_rate,
-                    "minimum_count": self.minimum_count, "radius": self.radius}
+        chosen = select(self, federation, state)
+        # The attack first, so that every other stage sees what is really sent.
+        way = self.stages if self.attack is None else (self.attack, *self.stages)
         replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
-                                 settings=settings, stages=self.parts.stages)
+                                 settings=self._settings, stages=way)
         if not replies:
-            return self.conclude(federation, state, chosen, replies)
+            return finish_round(self, federation, state, chosen, replies)
         old: Centroids = state.model["centroids"]
         counts, sums = _totals(federation, replies, old)
         weight = state.memory.get("weight", np.zeros(len(old))) if self.history else np.zeros(len(old))
         moved = _merged(old, counts + weight, sums + weight[:, None] * old)
         centroids = (1 - self.coordinator_rate) * old + self.coordinator_rate * moved
-        memory: dict[str, Any] = {"weight": weight + counts} if self.history else {}
-        return self.conclude(federation, state, chosen, replies, {"centroids": centroids}, **memory)
+        after = finish_round(self, federation, state, chosen, replies, {"centroids": centroids})
+        return after.next(weight=weight + counts) if self.history else after
+
+    @property
+    def _settings(self) -> MoveSettings:
+        return MoveSettings(epochs=self.epochs, batch=self.batch, party_rate=self.party_rate,
+                            minimum_count=self.minimum_count, radius=self.radius)
 
     def _given(self, columns: int) -> Centroids:
         if {len(centroid) for centroid in self.centroids} != {columns} or len(self.centroids) != self.clusters:
-            raise ConfigError(f"the centroids given are not {self.clusters} lists of {columns} numbers, one a column",
+            raise ConfigError(f"the centroids given are not {self.clusters} lists of {columns} numbers, one per column",
                               remedy="set algorithm.clusters to their number")
         return np.array(self.centroids, dtype=np.float64)
 
 
-@task("kmeans: move centroids")
-def move_centroids(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Rows behind each centroid, and their number times where they move it; a cluster of too few rows is told as
+@record
+class MoveSettings:
+    """How a party moves centroids; see the parameters of the algorithm."""
+
+    epochs: Count
+    batch: Count
+    party_rate: float
+    minimum_count: Count
+    radius: float
+
+
+class CentroidsPayload(TypedDict):
+    """Where the centroids are."""
+
+    centroids: Centroids
+
+
+class SumsReply(TypedDict):
+    """`counts` of rows by cluster, and `sums`: these counts times where the rows move the centroids."""
+
+    update: Arrays
+
+
+def _moved(settings: MoveSettings, schema: Schema) -> dict[str, float]:
+    """A row is in one cluster, and as long as the radius allows."""
+    return {"counts": 1.0, "sums": settings.radius or inf}
+
+
+@task("kmeans: move centroids", settings=MoveSettings, reply=SumsReply, reveals=Sums(_moved))
+def move_centroids(party: Party, payload: CentroidsPayload, settings: MoveSettings) -> SumsReply:
+    """Rows behind each centroid, and their number times where they move it; a cluster of too few rows counts as
     empty."""
-    received: Centroids = payload["centroids"]
-    rows = shortened(party.data.train, settings["radius"]) if settings["radius"] else party.data.train
-    counts, moved = kmeans.local_step(received, rows, settings["epochs"], settings["batch"],
-                                      settings["party_rate"], party.rng("kmeans"))
-    told = np.where(counts >= settings["minimum_count"], counts, 0)
-    return {"update": {"counts": told, "sums": told[:, None] * moved}}
+    rows = shortened(party.data.train, settings.radius) if settings.radius else party.data.train
+    counts, moved = kmeans.local_step(payload["centroids"], rows, settings.epochs, settings.batch,
+                                      settings.party_rate, party.rng("kmeans"))
+    reported = np.where(counts >= settings.minimum_count, counts, 0).astype(np.float64)
+    return {"update": {"counts": reported, "sums": reported[:, None] * moved}}
 
 
 def shortened(rows: Dataset, radius: float) -> Dataset:
@@ -140,12 +180,13 @@ def shortened(rows: Dataset, radius: float) -> Dataset:
     return Dataset.of(schema, shorter, rows.target if schema.target.kind != "none" else None, name=rows.name)
 
 
-def _totals(federation: Federation, replies: Replies, old: Centroids) -> tuple[NDArray[np.float64], Centroids]:
+def _totals(federation: Federation, replies: Replies[SumsReply],
+            old: Centroids) -> tuple[NDArray[np.float64], Centroids]:
     """Rows behind each cluster at all parties, and the sum over parties of count times centroid."""
     shapes = {"counts": np.zeros(len(old)), "sums": old}
     for reply in replies:
-        models.check_shapes(reply.payload.get("update", {}), shapes, f"party '{federation.name(reply.party)}'")
-    sums = [{name: payload["update"][name].astype(np.float64) for name in shapes} for payload in replies.payloads]
+        check_shapes(reply.payload["update"], shapes, f"party '{federation.name(reply.party)}'")
+    sums = [{name: reply["update"][name].astype(np.float64) for name in shapes} for reply in replies.payloads]
     updates = Updates(replies.parties, sums, np.ones(len(replies)))
     combined = federation.topology.combine(updates, Mean(), {})
     if combined.notes:

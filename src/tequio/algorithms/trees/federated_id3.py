@@ -11,99 +11,111 @@ at, so the tree is the one that ID3 grows on the pooled rows, node for node, how
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
+from tequio.algorithms.trees.fitting import AgreedSettings, SummingTrees, SumsReply, agreed, agreed_rows
 from tequio.errors import DataError, PayloadError
-from tequio.federation.algorithm import Algorithm, Crossing, State
-from tequio.federation.task import task
-from tequio.learners.trees.counting import Categories, counts_of_rows
-from tequio.learners.trees.id3 import ID3, grow_id3
+from tequio.federation.algorithm import Disclosure, State, part
+from tequio.federation.averaging import select
+from tequio.federation.payload import Payload
+from tequio.federation.task import Sums, task
+from tequio.learners.trees.id3 import ID3, Categories, counts_of_rows, grow_id3
 from tequio.learners.trees.learner import category_codes, class_codes
 from tequio.learners.trees.tree import Tree
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
 
 
 @register("algorithm", "federated-id3", paper="Truex et al., 2019",
           example='[algorithm]\nname = "federated-id3"\n\n[learner]\nname = "id3"\n')
 @dataclass(frozen=True, kw_only=True)
-class FederatedID3(Algorithm):
+class FederatedID3(SummingTrees):
     """One ID3 tree of all parties' rows, grown level by level from the sum of their counts; all in one round.
 
     It is the tree that the learner `id3` fits to the pooled rows. Its depth and the other settings are those of the
     learner. What leaves a party are counts of rows by node, category and class, which for a node that few of its rows
-    reach tell much about these rows. Further rounds change nothing.
+    reach reveal much about these rows. Further rounds change nothing.
     """
+
+    learner: ID3 = part()
+
+    shows_replies: ClassVar[bool] = False
 
     def start(self, federation: Federation) -> State:
         """No tree yet."""
-        needed_learner(self, ID3)
         for feature in federation.schema.features:
             if not feature.categorical:
                 raise DataError(f"column '{feature.name}' is numeric, and 'federated-id3' splits categories",
                                 remedy="set data.prepare = [\"discretise\"]")
         return State({})
 
-    def crossing(self, schema: Schema) -> Crossing:
-        """Counts, level by level; a row counts once in every column."""
-        depth = needed_learner(self, ID3).depth or max(len(schema.features) // 2, 1)
-        return Crossing(moves={"counts": len(schema.features) ** 0.5}, releases=depth + 1)
+    def disclosure(self, schema: Schema) -> Disclosure:
+        """Counts, level by level."""
+        depth = self.learner.depth or max(len(schema.features) // 2, 1)
+        return Disclosure(moves=row_moves(schema), releases=depth + 1)
 
     def round(self, federation: Federation, state: State) -> State:
-        """Grow the whole tree, one exchange a level."""
+        """Grow the whole tree, one exchange per level."""
         if state.model:
             return state
-        chosen, learner = self.select(federation, state, observed=False), needed_learner(self, ID3)
+        chosen = select(self, federation, state)
         categories, classes = Categories.of(federation.schema), federation.schema.target.size
-        settings = agreed(federation)
+        settings = AgreedSettings(agreed=agreed(federation))
 
         def summed_counts(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
             shape = (len(nodes), categories.total, classes)
             replies = federation.ask(chosen.parties, count, {"tree": tree.to_payload(), "nodes": nodes},
-                                     settings=settings, stages=self.parts.stages,
-                                     check=None if self.parts.stages else _sound_counts(shape, categories))
+                                     settings=settings, stages=self.way,
+                                     check=None if self.stages else partial(_check_counts, shape, categories))
             if not replies:
                 return np.zeros(shape)
-            counts = np.sum([payload["update"]["counts"] for payload in replies.payloads], axis=0, dtype=np.float64)
-            return np.maximum(counts, 0.0)  # noise may make counts negative
+            total = np.sum([reply["update"]["counts"] for reply in replies.payloads], axis=0)
+            counts: NDArray[np.float64] = np.maximum(total, 0.0)  # noise may make counts negative
+            return counts
 
-        tree = grow_id3(summed_counts, categories, classes, depth=learner.depth, min_split=learner.min_split,
-                        children=learner.children)
+        tree = grow_id3(summed_counts, categories, classes, depth=self.learner.depth,
+                        min_split=self.learner.min_split, children=self.learner.children)
         return state.next(tree.to_payload() if tree.support[0] else None, selector=chosen.memory)
 
 
-@task("federated-id3: count")
-def count(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class OpenNodes(TypedDict):
+    """A tree and those of its nodes whose rows are to be counted."""
+
+    tree: Payload
+    nodes: NDArray[np.int64]
+
+
+def row_moves(schema: Schema) -> dict[str, float]:
+    """A row counts once in every column."""
+    return {"counts": len(schema.features) ** 0.5}
+
+
+@task("federated-id3: count", settings=AgreedSettings, reply=SumsReply,
+      reveals=Sums(lambda settings, schema: row_moves(schema)))
+def count(party: Party, payload: OpenNodes, settings: AgreedSettings) -> SumsReply:
     """Rows at each of the nodes, by category and class: (nodes, categories, classes)."""
     rows = agreed_rows(party, settings)
     codes, labels = category_codes(rows, "federated-id3"), class_codes(rows, "federated-id3")
     categories, classes = Categories.of(rows.schema), rows.schema.target.size
     tree = Tree.from_payload(payload["tree"], features=codes.shape[1], classes=classes, whose="the coordinator")
     counts = counts_of_rows(codes, labels, categories, classes)(tree, payload["nodes"])
-    return {"update": {"counts": counts.astype(np.int64)}}
+    return {"update": {"counts": counts.astype(np.float64)}}
 
 
-def _sound_counts(shape: tuple[int, ...], categories: Categories) -> Callable[[Payload, str], None]:
-    """A check of one party's counts: whole numbers from 0, and by every column the same rows of each class."""
-
-    def check(payload: Payload, whose: str) -> None:
-        counts = payload["update"]["counts"] if isinstance(payload.get("update"), dict) else None
-        if not isinstance(counts, np.ndarray) or counts.shape != shape or counts.dtype.kind not in "iu":
-            raise PayloadError(f"{whose} sent something that is not a table of counts of shape {shape}")
-        by_column = np.add.reduceat(counts, categories.starts, axis=1)
-        if (counts < 0).any() or (by_column != by_column[:, :1]).any():
-            raise PayloadError(f"{whose} sent counts that are negative or do not add up")
-
-    return check
+def _check_counts(shape: tuple[int, ...], categories: Categories, reply: SumsReply, whose: str) -> None:
+    """Refuse counts that are no whole numbers from 0, or do not show the same rows of each class in every column."""
+    counts = reply["update"].get("counts")
+    if counts is None or counts.shape != shape or counts.dtype != np.float64:
+        raise PayloadError(f"{whose} sent something that is not a table of counts of shape {shape}")
+    by_column = np.add.reduceat(counts, categories.starts, axis=1)
+    if (counts < 0).any() or (counts % 1).any() or (by_column != by_column[:, :1]).any():
+        raise PayloadError(f"{whose} sent counts that are negative, broken or do not add up")

@@ -8,34 +8,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import numpy as np
 from annotated_types import Ge
 
-from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
+from tequio.algorithms.trees.fitting import AgreedSettings, TreeAlgorithm, agreed, agreed_rows
 from tequio.errors import ConfigError, PayloadError
-from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.task import task
-from tequio.learners.flat import check_numeric
+from tequio.federation.algorithm import State, part
+from tequio.federation.averaging import finish_round, select
+from tequio.federation.payload import Payload
+from tequio.federation.task import Reveals, record, task
+from tequio.learners.learner import check_numeric
 from tequio.learners.trees.forest import Forest, RandomForest, joined
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
 
 
 @register("algorithm", "fedrf", paper="Hauschild et al., 2022",
-          example='[algorithm]\nname = "fedrf"\ntrees = 10\n\n[learner]\nname = "random_forest"\ndepth = 5\n')
+          example='[algorithm]\nname = "fedrf"\ntrees = 10\n\n[learner]\nname = "random-forest"\ndepth = 5\n')
 @dataclass(frozen=True, kw_only=True)
-class FedRF(Algorithm):
+class FedRF(TreeAlgorithm):
     """Trees drawn at random from each party's random forest make up one forest; all in one round.
 
     The trees of a random forest are independent of each other given the rows, so some of them drawn at random are a
@@ -47,15 +46,15 @@ class FedRF(Algorithm):
         pooled: draw as many from all parties' forests thrown together, so that parties give by chance more or fewer
     """
 
+    learner: RandomForest = part()
     trees: Annotated[int, Ge(1)] = 10
     pooled: bool = False
 
     def start(self, federation: Federation) -> State:
         """No forest yet."""
-        learner = needed_learner(self, RandomForest)
         check_numeric(federation.schema, "fedrf")
-        if learner.trees < self.trees:
-            raise ConfigError(f"'fedrf' cannot draw {self.trees} trees from forests of {learner.trees}",
+        if self.learner.trees < self.trees:
+            raise ConfigError(f"'fedrf' cannot draw {self.trees} trees from forests of {self.learner.trees}",
                               remedy="raise learner.trees, or lower algorithm.trees")
         return State({})
 
@@ -63,35 +62,55 @@ class FedRF(Algorithm):
         """Collect the trees."""
         if state.model:
             return state
-        chosen, learner = self.select(federation, state), needed_learner(self, RandomForest)
-        draws = self._draws(len(chosen.parties), learner.trees, federation.rng("fedrf"))
+        chosen = select(self, federation, state)
+        draws = self._draws(len(chosen.parties), federation.rng("fedrf"))
         each = {int(party): {"trees": int(trees)} for party, trees in zip(chosen.parties, draws, strict=True)}
-        replies = federation.ask(chosen.parties[draws > 0], grow_trees, each=each,
-                                 settings={"learner": learner, **agreed(federation)},
-                                 check=partial(_forest, federation.schema, draws))
+        opened = partial(_forest, federation.schema, draws)
+        replies = federation.ask(chosen.parties[draws > 0], grow_trees, each=each, stages=self.poisoning, check=opened,
+                                 settings=ForestSettings(learner=self.learner, agreed=agreed(federation)))
         if not replies:
-            return self.conclude(federation, state, chosen, replies)
-        forests = [_forest(federation.schema, draws, payload) for payload in replies.payloads]
-        return self.conclude(federation, state, chosen, replies, joined(forests, learner.voting).to_payload())
+            return finish_round(self, federation, state, chosen, replies)
+        forest = joined([opened(reply) for reply in replies.payloads], self.learner.voting)
+        return finish_round(self, federation, state, chosen, replies, forest.to_payload())
 
-    def _draws(self, parties: int, forest: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _draws(self, parties: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """How many trees are drawn from each party."""
         if not self.pooled:
             return np.full(parties, self.trees)
         # The method "count" would need memory for every single tree.
-        return rng.multivariate_hypergeometric(np.full(parties, forest), self.trees * parties, method="marginals")
+        forests = np.full(parties, self.learner.trees)
+        return rng.multivariate_hypergeometric(forests, self.trees * parties, method="marginals")
 
 
-@task("fedrf: grow trees")
-def grow_trees(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@record
+class ForestSettings(AgreedSettings):
+    """The forest that a party's trees are drawn from."""
+
+    learner: RandomForest
+
+
+class WantedTrees(TypedDict):
+    """How many trees a party is asked for."""
+
+    trees: int
+
+
+class ForestReply(TypedDict):
+    """A party's trees."""
+
+    model: Payload
+
+
+@task("fedrf: grow trees", settings=ForestSettings, reply=ForestReply, reveals=Reveals.STRUCTURE)
+def grow_trees(party: Party, payload: WantedTrees, settings: ForestSettings) -> ForestReply:
     """That many trees of a random forest on the party's rows."""
-    learner = replace(settings["learner"], trees=payload["trees"])
+    learner = replace(settings.learner, trees=payload["trees"])
     return {"model": learner.fit(agreed_rows(party, settings), party.rng("fit")).to_payload()}
 
 
-def _forest(schema: Schema, draws: NDArray[np.int64], payload: Payload, whose: str = "a party") -> Forest:
+def _forest(schema: Schema, draws: NDArray[np.int64], reply: ForestReply, whose: str = "a party") -> Forest:
     """The forest in a reply, if it is sound and of a size that was asked for."""
-    forest = Forest.from_payload(payload.get("model", {}), features=len(schema.features), classes=schema.target.size,
+    forest = Forest.from_payload(reply["model"], features=len(schema.features), classes=schema.target.size,
                                  whose=whose)
     if len(forest) not in draws or forest.trees[0].kind != "binary":
         raise PayloadError(f"{whose} sent {len(forest)} {forest.trees[0].kind} trees, which was not asked for")

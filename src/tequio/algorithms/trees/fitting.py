@@ -1,55 +1,118 @@
-"""What the tree algorithms share: the learner that they need, rows that fit the agreed schema, and fitting a model."""
+"""What the tree algorithms share: their parts, rows that fit the agreed schema, fitting, and a start for boosting.
+
+For boosting a party remembers the margins of its training rows, so only trees that it has not yet seen are sent to it.
+The coordinator remembers how many that are, because a party may miss rounds.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.components import name_of
-from tequio.data.dataset import Dataset
-from tequio.data.schema import schema_from_json, schema_to_json
-from tequio.errors import ConfigError, DataError, PayloadError, TequioError
-from tequio.federation.task import task
-from tequio.learners.trees.learner import TreeLearner
+from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
+from tequio.errors import DataError, PayloadError, QuorumError, TequioError
+from tequio.federation.algorithm import Algorithm, Attacked, part
+from tequio.federation.evaluation import OwnModel
+from tequio.federation.payload import Payload
+from tequio.federation.selection import AllParties, Selector
+from tequio.federation.stages import Stage
+from tequio.federation.task import Count, Reveals, Sums, record, task
+from tequio.learners.learner import Arrays
+from tequio.learners.trees.boosted import BoostedTrees, base_margins, gradients, objective_for
+from tequio.learners.trees.learner import TreeLearner, numeric_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from tequio.data.schema import Schema
-    from tequio.federation.algorithm import Algorithm
+    from tequio.data.dataset import Schema
+    from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-
-Needed = TypeVar("Needed")
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Learner
 
 
-def needed_learner(algorithm: Algorithm, kind: type[Needed]) -> Needed:
-    """The algorithm's learner, if it is of the one kind that the algorithm can work with."""
-    learner: object = algorithm.parts.learner
-    if not isinstance(learner, kind):
-        given = name_of(type(learner)) if learner is not None else "none"
-        raise ConfigError(f"'{name_of(type(algorithm))}' needs the learner '{name_of(kind)}', not '{given}'",
-                          remedy=f"set learner.name = '{name_of(kind)}'")
-    return learner
+@dataclass(frozen=True, kw_only=True)
+class TreeAlgorithm(Algorithm):
+    """What tree algorithms are composed of, besides their learner: who takes part, and whose rows are poisoned."""
+
+    selector: Selector = part(factory=AllParties)
+    attack: Stage | None = part(None)
+
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"rows"})
+
+    @property
+    def poisoning(self) -> tuple[Stage, ...]:
+        """What is done where parties work on their rows: hostile ones swap theirs."""
+        return () if self.attack is None else (self.attack,)
 
 
-def fits_trees(algorithm: Algorithm) -> bool:
-    """Whether the learner fits a model in one go, so that there is nothing to start from and nothing to train on."""
-    return isinstance(algorithm.parts.learner, TreeLearner)
+@dataclass(frozen=True, kw_only=True)
+class SummingTrees(TreeAlgorithm):
+    """The same for algorithms that send sums over rows, which stages such as 'dp-sums' work on."""
+
+    stages: tuple[Stage, ...] = part(())
+
+    sends: ClassVar[frozenset[str]] = frozenset({"sums"})
+
+    @property
+    def way(self) -> tuple[Stage, ...]:
+        """The attack first, so that every other stage sees what is really sent."""
+        return (*self.poisoning, *self.stages)
 
 
-def agreed(federation: Federation) -> dict[str, str]:
-    """Settings that let a party compare its own columns with those that the federation agreed on."""
-    return {"schema": _as_text(federation.schema)}
+@record
+class AgreedSettings:
+    """The schema that the federation agreed on, as text, which a party compares with that of its own rows."""
+
+    agreed: str
 
 
-def agreed_rows(party: Party, settings: Mapping[str, Any]) -> Dataset:
+@record
+class FitSettings(AgreedSettings):
+    """By which learner a model is fitted."""
+
+    learner: TreeLearner
+
+
+class FittedReply(TypedDict):
+    """A model of the party's rows."""
+
+    model: Payload
+    rows: Count
+
+
+class RowsReply(TypedDict):
+    """How many rows a party has fitted its model to."""
+
+    rows: Count
+
+
+class SumsReply(TypedDict):
+    """Sums over the party's rows, by name."""
+
+    update: Arrays
+
+
+class LocalTree(TypedDict, total=False):
+    """The tree that a party fitted to its own rows, where it was handed another one later on."""
+
+    tree: Payload
+
+
+def agreed(federation: Federation) -> str:
+    """The agreed schema as it is sent to parties."""
+    return _as_text(federation.schema)
+
+
+def agreed_rows(party: Party, settings: AgreedSettings) -> Dataset:
     """The party's training rows, if there are any and their columns are those that were agreed on."""
     rows = party.data.train
-    difference = _difference(rows.schema, _schema(settings["schema"]))
+    difference = _difference(rows.schema, _schema(settings.agreed))
     if difference:
         raise DataError(f"the data of party '{party.name}' does not fit the schema that was agreed on: {difference}",
                         remedy="prepare the party's data with the agreed schema")
@@ -57,44 +120,6 @@ def agreed_rows(party: Party, settings: Mapping[str, Any]) -> Dataset:
         raise DataError(f"party '{party.name}' has no rows to train on",
                         remedy="raise rules.minimum_rows so that it is not chosen")
     return rows
-
-
-@task("trees: fit")
-def fit(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """A model of the party's own rows, by the learner in the settings."""
-    rows = agreed_rows(party, settings)
-    return {"model": settings["learner"].fit(rows, party.rng("fit")).to_payload(), "rows": len(rows)}
-
-
-@task("trees: fit own model")
-def fit_own(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """The same, but the party keeps the model for itself."""
-    rows = agreed_rows(party, settings)
-    party.state["own_model"] = settings["learner"].fit(rows, party.rng("fit")).to_payload()
-    return {"rows": len(rows)}
-
-
-def usable_by(learner: Any, schema: Schema) -> Callable[[Payload, str], None]:
-    """A check of replies that carry a `model`: it can be used if the learner can predict with it."""
-    nothing = no_rows(schema)
-
-    def check(payload: Payload, whose: str) -> None:
-        try:
-            learner.predict(payload["model"], nothing)
-        except TequioError as cause:
-            raise PayloadError(cause.message.replace("a party", whose), remedy=cause.remedy) from None
-        except Exception as cause:
-            raise PayloadError(f"{whose} sent a model that cannot be used: {cause!r}") from None
-
-    return check
-
-
-def no_rows(schema: Schema) -> Dataset:
-    """A dataset of that schema without a row."""
-    kind = np.float64 if schema.target.kind == "number" else np.int64
-    shape = (0, len(schema.target.names)) if schema.target.kind == "multilabel" else 0
-    target = None if schema.target.kind == "none" else np.zeros(shape, dtype=kind)
-    return Dataset.of(schema, np.zeros((0, *schema.shape)), target)
 
 
 @lru_cache(maxsize=16)
@@ -112,9 +137,160 @@ def _difference(own: Schema, expected: Schema) -> str:
         return ""
     if len(own.features) != len(expected.features):
         return f"it has {len(own.features)} columns instead of {len(expected.features)}"
-    for place, (mine, theirs) in enumerate(zip(own.features, expected.features, strict=True)):
+    for index, (mine, theirs) in enumerate(zip(own.features, expected.features, strict=True)):
         if mine.name != theirs.name:
-            return f"column {place} is '{mine.name}' instead of '{theirs.name}'"
+            return f"column {index} is '{mine.name}' instead of '{theirs.name}'"
         if mine != theirs:
             return f"column '{mine.name}' has other categories"
     return "its target differs" if own.target != expected.target else "its rows have another shape"
+
+
+@task("trees: fit", settings=FitSettings, reply=FittedReply, reveals=Reveals.STRUCTURE)
+def fit(party: Party, payload: Payload, settings: FitSettings) -> FittedReply:
+    """A model of the party's own rows."""
+    rows = agreed_rows(party, settings)
+    return {"model": settings.learner.fit(rows, party.rng("fit")).to_payload(), "rows": len(rows)}
+
+
+@task("trees: fit own model", settings=FitSettings, reply=RowsReply, reveals=Reveals.COUNTS)
+def fit_own(party: Party, payload: Payload, settings: FitSettings) -> RowsReply:
+    """The same, but the party keeps the model for itself."""
+    rows = agreed_rows(party, settings)
+    party.keep(OwnModel, {"model": settings.learner.fit(rows, party.rng("fit")).to_payload()})
+    return {"rows": len(rows)}
+
+
+def check_usable(learner: Learner | TreeLearner, schema: Schema, model: Payload, whose: str) -> None:
+    """Refuse a model that the learner cannot predict with."""
+    kind = np.float64 if schema.target.kind == "number" else np.int64
+    shape = (0, len(schema.target.names)) if schema.target.kind == "multilabel" else 0
+    target = None if schema.target.kind == "none" else np.zeros(shape, dtype=kind)
+    nothing = Dataset.of(schema, np.zeros((0, *schema.shape)), target)
+    try:
+        learner.predict(model, nothing)
+    except TequioError as cause:
+        raise PayloadError(cause.message.replace("a party", whose), remedy=cause.remedy) from None
+    except Exception as cause:
+        raise PayloadError(f"{whose} sent a model that cannot be used: {cause!r}") from None
+
+
+UNSEEN = -1
+"""Trees that a party has seen which does not even know the start."""
+
+_BY_NODE = ("feature", "threshold", "children", "value", "gain")
+
+
+class News(TypedDict):
+    """Trees of the model that a party has not seen; `afresh` where it has seen none, or cannot know its rows."""
+
+    news: Payload
+    afresh: bool
+
+
+class KnownMargins(TypedDict, total=False):
+    """What a party keeps while a model is boosted: the margins of its training rows by all trees so far."""
+
+    margins: NDArray[np.float64]
+
+
+class TotalsReply(TypedDict):
+    """Rows of each class, or the sum of the numbers, and the number of rows."""
+
+    totals: NDArray[np.generic]
+    rows: Count
+
+
+def common_start(federation: Federation, parties: NDArray[np.int64]) -> BoostedTrees:
+    """An ensemble without trees that predicts the class shares, or the mean, of all these parties' rows."""
+    objective = objective_for(federation.schema.target)
+    totals, rows = common_totals(federation, parties)
+    return BoostedTrees(objective, base_margins(objective, totals, rows))
+
+
+def blank_start(schema: Schema) -> BoostedTrees:
+    """An ensemble without trees that takes all classes for equally likely."""
+    objective = objective_for(schema.target)
+    return BoostedTrees(objective, base_margins(objective, np.ones(schema.target.size), schema.target.size))
+
+
+def common_totals(federation: Federation, parties: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
+    """Rows of each class, or the sum of the numbers, of all these parties together; and how many rows these are."""
+    size = federation.schema.target.size
+
+    def check(reply: TotalsReply, whose: str) -> None:
+        if reply["totals"].shape != (size,) or reply["rows"] < 1:
+            raise PayloadError(f"{whose} sent totals that are not {size} numbers with the number of rows")
+
+    replies = federation.ask(parties, total_targets, settings=AgreedSettings(agreed=agreed(federation)), check=check)
+    if not replies:
+        raise QuorumError("no party reported its target totals, so there is nothing to start from",
+                          remedy="lower rules.dropout, or find out why parties fail")
+    return np.sum([reply["totals"] for reply in replies.payloads], axis=0), int(sum(replies.values("rows")))
+
+
+def _moved_totals(settings: AgreedSettings, schema: Schema) -> Mapping[str, float]:
+    return {"totals": inf if schema.target.kind == "number" else 1.0, "rows": 1.0}
+
+
+@task("boosting: total targets", settings=AgreedSettings, reply=TotalsReply, reveals=Sums(_moved_totals))
+def total_targets(party: Party, payload: Payload, settings: AgreedSettings) -> TotalsReply:
+    """Rows, and rows of each class or the sum of the numbers."""
+    rows = agreed_rows(party, settings)
+    target = rows.schema.target
+    if target.kind == "number":
+        return {"totals": np.array([rows.target.sum()], dtype=np.float64), "rows": len(rows)}
+    return {"totals": np.bincount(rows.target, minlength=target.size), "rows": len(rows)}
+
+
+def nobody_has_seen(federation: Federation) -> NDArray[np.int64]:
+    """How many trees each party has seen, at the start."""
+    return np.full(len(federation), UNSEEN, dtype=np.int64)
+
+
+def seen_trees(federation: Federation, state: State, attack: Stage | None) -> NDArray[np.int64]:
+    """How many trees each party has seen. Poisoned rows may be others in every round, so nobody knows their margins."""
+    seen: NDArray[np.int64] = state.memory["seen"]
+    return seen.copy() if attack is None else nobody_has_seen(federation)
+
+
+def news(model: Payload, parties: NDArray[np.int64], seen: NDArray[np.int64]) -> dict[int, Payload]:
+    """What each party has to be sent: the trees of the model that it has not seen (`News`)."""
+    since = {int(count): _since(model, max(int(count), 0)) for count in np.unique(seen[parties])}
+    return {int(party): {"news": since[int(seen[party])], "afresh": bool(seen[party] == UNSEEN)} for party in parties}
+
+
+def _since(model: Payload, trees: int) -> Payload:
+    """The ensemble without its first trees."""
+    nodes = int(model["sizes"][:trees].sum())
+    return {**model, "sizes": model["sizes"][trees:], **{name: model[name][nodes:] for name in _BY_NODE}}
+
+
+def with_trees(model: Payload, more: Payload) -> Payload:
+    """The ensemble with the trees of another one at its end; both are sound."""
+    return {**model, **{name: np.concatenate([model[name], more[name]]) for name in ("sizes", *_BY_NODE)}}
+
+
+def learn_news(party: Party, rows: Dataset, payload: News) -> None:
+    """At the party: bring the margins of its rows up to date."""
+    model = ensemble_from(payload["news"], rows.schema, "the coordinator")
+    margins = model.margins(numeric_rows(rows, "boosted-trees"))
+    if not payload["afresh"]:
+        margins += party.recall(KnownMargins)["margins"] - model.base
+    party.keep(KnownMargins, {"margins": margins})
+
+
+def derivatives(party: Party, rows: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """At the party: (rows, outputs) first and second derivatives of the loss at the margins that it keeps."""
+    return gradients(objective_for(rows.schema.target), party.recall(KnownMargins)["margins"], rows.target)
+
+
+def ensemble_from(payload: Payload, schema: Schema, whose: str) -> BoostedTrees:
+    """The ensemble in a payload, if it is sound and fits the data."""
+    return BoostedTrees.from_payload(payload, features=len(schema.features), classes=schema.target.size, whose=whose)
+
+
+def check_sums(shape: tuple[int, ...], reply: SumsReply, whose: str) -> None:
+    """Refuse sums of gradients of another shape than was asked for."""
+    sums = [reply["update"].get(name) for name in ("gradient", "curvature")]
+    if any(values is None or values.shape != shape for values in sums):
+        raise PayloadError(f"{whose} sent something that is not sums of gradients of shape {shape}")

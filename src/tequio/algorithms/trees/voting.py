@@ -7,41 +7,40 @@ are those of the agreed schema, so the probabilities of a party that lacks a cla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
 
 from tequio.algorithms.training import local_training
-from tequio.algorithms.trees.fitting import agreed, agreed_rows, usable_by
-from tequio.components import build, to_plain
+from tequio.algorithms.trees.fitting import AgreedSettings, TreeAlgorithm, agreed, agreed_rows, check_usable
 from tequio.errors import ConfigError, DataError, PayloadError, nearest
-from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.task import task
+from tequio.federation.algorithm import State, part
+from tequio.federation.averaging import finish_round, select
+from tequio.federation.evaluation import Part
+from tequio.federation.payload import Payload
+from tequio.federation.task import Count, Reveals, TimedSettings, record, task
+from tequio.learners.learner import Learner, LocalTraining, Tally
 from tequio.learners.metrics import higher_is_better, summarise, tally
 from tequio.learners.trees.learner import TreeLearner
-from tequio.registry import register
+from tequio.registry import build, name_of, register, to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Dataset, Schema
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.learners.learner import Learner, Tally
+    from tequio.federation.population import Party
 
 
 @register("algorithm", "voting", paper="Kittler et al., 1998", example=(
     '[algorithm]\nname = "voting"\nlearners = ["cart", "logistic"]\n\n[overrides.3]\nlearner = "logistic"\n'))
 @dataclass(frozen=True, kw_only=True)
-class Voting(Algorithm):
+class Voting(TreeAlgorithm):
     """Parties train models of different kinds on their own rows, which then vote; all in one round.
 
     A party takes the learner that its own setting `learner` names. Only learners that the coordinator offers can be
@@ -55,16 +54,25 @@ class Voting(Algorithm):
         metric: the score, a metric of which more is better
     """
 
-    learners: tuple[str | dict[str, Any], ...] = ()
+    learner: TreeLearner | Learner | None = part(None)
+    local: LocalTraining = part(factory=LocalTraining)
+    learners: tuple[str | dict[str, object], ...] = ()
     weights: Literal["uniform", "score"] = "uniform"
     metric: str = "accuracy"
 
+    adoptable: ClassVar[bool] = False  # no learner evaluates a list of models
+    offers_learners: ClassVar[bool] = True
+
     @property
-    def offered(self) -> list[Any]:
+    def offered(self) -> list[TreeLearner | Learner]:
         """The learners to choose from."""
         tables = [{"name": table} if isinstance(table, str) else table for table in self.learners]
-        return [build("learner", table.get("name", ""), {key: table[key] for key in table.keys() - {"name"}},
-                      where="algorithm.learners") for table in tables] or [self.learner]
+        if tables:
+            return [build("learner", str(table.get("name", "")), {key: table[key] for key in table if key != "name"},
+                          where="algorithm.learners") for table in tables]
+        if self.learner is None:
+            raise ConfigError("'voting' has no learner to offer", remedy="set algorithm.learners = [\"cart\"]")
+        return [self.learner]
 
     def start(self, federation: Federation) -> State:
         """No model yet."""
@@ -77,23 +85,23 @@ class Voting(Algorithm):
         """Every chosen party trains; the list of all models is the model."""
         if state.model["members"]:
             return state
-        chosen, offered = self.select(federation, state), self.offered
-        settings = {"learners": offered, "names": [type(learner).__tequio__[1] for learner in offered],
-                    "local": self.parts.local, "metric": self.metric if self.weights == "score" else "",
-                    **agreed(federation)}
-        replies = federation.ask(chosen.parties, train_member, settings=settings,
+        chosen, offered = select(self, federation, state), self.offered
+        settings = MemberSettings(learners=offered, local=self.local, agreed=agreed(federation),
+                                  metric=self.metric if self.weights == "score" else "")
+        replies = federation.ask(chosen.parties, train_member, settings=settings, stages=self.poisoning,
                                  check=partial(_check_member, offered, federation.schema))
         members = [{"party": federation.name(reply.party), "learner": reply.payload["learner"],
                     "model": reply.payload["model"]} for reply in replies]
         model = {**state.model, "members": members, "weights": _weights(replies)}
-        return self.conclude(federation, state, chosen, replies, model if members else None)
+        return finish_round(self, federation, state, chosen, replies, model if members else None)
 
-    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
+    def evaluate(self, federation: Federation, state: State, part: Part,
+                 parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally of the vote on its own rows."""
         if not state.model["members"]:
             return {}
         replies = federation.ask(parties, evaluate_vote, {"model": state.model},
-                                 settings={"learners": self.offered, "part": part})
+                                 settings=VoteSettings(learners=self.offered, part=part))
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
@@ -103,7 +111,7 @@ class Voting(Algorithm):
         return tally(rows.schema.target, vote(self.offered, state.model, rows), rows.target)
 
 
-def vote(learners: Sequence[Any], model: Payload, rows: Dataset) -> NDArray[np.float64]:
+def vote(learners: Sequence[TreeLearner | Learner], model: Payload, rows: Dataset) -> NDArray[np.float64]:
     """The members' scores of each row, in the mean by their weights."""
     scores = [weight * learners[member["learner"]].predict(member["model"], rows)
               for member, weight in zip(model["members"], model["weights"], strict=True)]
@@ -111,29 +119,65 @@ def vote(learners: Sequence[Any], model: Payload, rows: Dataset) -> NDArray[np.f
     return mean
 
 
-@task("voting: train")
-def train_member(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@record
+class MemberSettings(AgreedSettings, TimedSettings):
+    """What is offered, how gradient learners train, and what models are scored by (empty: they are not)."""
+
+    learners: Sequence[TreeLearner | Learner]
+    metric: str
+
+
+class MemberReply(TypedDict):
+    """The number of the learner in what was offered, its model, and the model's score where there is one."""
+
+    learner: Count
+    model: Payload
+    score: float | None
+
+
+@task("voting: train", settings=MemberSettings, reply=MemberReply, reveals=Reveals.STRUCTURE)
+def train_member(party: Party, payload: Payload, settings: MemberSettings) -> MemberReply:
     """A model of the party's own kind, and its score where one is asked for."""
-    rows, place = agreed_rows(party, settings), _choice(party, settings["names"])
-    learner = settings["learners"][place]
+    rows, index = agreed_rows(party, settings), _choice(party, settings.learners)
+    learner = settings.learners[index]
+    model: Payload
     if isinstance(learner, TreeLearner):
         model = learner.fit(rows, party.rng("fit")).to_payload()
     else:
-        model = _trained(learner, rows, party, settings)
-    score = _score(learner, model, party.data.validation, settings["metric"]) if settings["metric"] else 1.0
-    return {"learner": place, "model": model, "score": score}
+        local = local_training(party, settings.local)
+        initial = learner.initial(rows.schema, party.rng("initial model"))
+        rate = local.rate(party.round)
+        model = dict(learner.train(initial, rows, local, party.rng("train"), learning_rate=rate).model)
+    score = _score(learner, model, party.data.validation, settings.metric) if settings.metric else 1.0
+    return {"learner": index, "model": model, "score": score}
 
 
-@task("voting: evaluate")
-def evaluate_vote(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@record
+class VoteSettings:
+    """The learners whose models vote, and on which part of the rows."""
+
+    learners: Sequence[TreeLearner | Learner]
+    part: Part
+
+
+class VotePayload(TypedDict):
+    """The models and their weights."""
+
+    model: Payload
+
+
+@task("voting: evaluate", settings=VoteSettings, reply=Tally, reveals=Reveals.SCORES)
+def evaluate_vote(party: Party, payload: VotePayload, settings: VoteSettings) -> Tally:
     """The tally of the vote on one part of the party's rows."""
-    rows: Dataset = getattr(party.data, settings["part"])
-    return tally(rows.schema.target, vote(settings["learners"], payload["model"], rows), rows.target) if len(rows) \
-        else {}
+    rows = party.data.part(settings.part)
+    if not len(rows):
+        return {}
+    return tally(rows.schema.target, vote(settings.learners, payload["model"], rows), rows.target)
 
 
-def _choice(party: Party, names: Sequence[str]) -> int:
-    """The place of the learner that the party names in its settings, or the one that it is dealt."""
+def _choice(party: Party, learners: Sequence[TreeLearner | Learner]) -> int:
+    """The number of the learner that the party names in its settings, or of the one that it is dealt."""
+    names = [name_of(type(learner)) for learner in learners]
     wanted = party.settings.get("learner")
     if not wanted:
         return party.index % len(names)
@@ -143,13 +187,7 @@ def _choice(party: Party, names: Sequence[str]) -> int:
     return names.index(wanted)
 
 
-def _trained(learner: Learner, rows: Dataset, party: Party, settings: Mapping[str, Any]) -> Payload:
-    local = local_training(party, settings)
-    initial = learner.initial(rows.schema, party.rng("initial model"))
-    return dict(learner.train(initial, rows, local, party.rng("train"), learning_rate=local.rate(party.round)).model)
-
-
-def _score(learner: Any, model: Payload, rows: Dataset, metric: str) -> float | None:
+def _score(learner: TreeLearner | Learner, model: Payload, rows: Dataset, metric: str) -> float | None:
     """The metric on these rows; nothing where there are none, or it does not exist for them."""
     if not len(rows):
         return None
@@ -159,21 +197,20 @@ def _score(learner: Any, model: Payload, rows: Dataset, metric: str) -> float | 
     return values[metric] if isfinite(values[metric]) else None
 
 
-def _weights(replies: Replies) -> NDArray[np.float64]:
+def _weights(replies: Replies[MemberReply]) -> NDArray[np.float64]:
     """Shares of the vote, by score; a model without a score counts as the mean of the others."""
-    known = [payload["score"] for payload in replies.payloads if payload["score"] is not None]
+    known = [score for reply in replies.payloads if (score := reply["score"]) is not None]
     if replies and not known:
         raise DataError("no party has validation rows to score its model on", remedy="set data.split.validation = 0.2")
     mean = sum(known) / max(len(known), 1)
-    scores = np.array([mean if payload["score"] is None else payload["score"] for payload in replies.payloads])
+    scores = np.array([mean if reply["score"] is None else reply["score"] for reply in replies.payloads])
     scores = np.maximum(scores, 0.0)
     return scores / scores.sum() if scores.any() else np.full(len(scores), 1 / max(len(scores), 1))
 
 
-def _check_member(learners: Sequence[Any], schema: Schema, payload: Payload, whose: str) -> None:
-    place, score = payload.get("learner"), payload.get("score")
-    if not isinstance(place, int) or not 0 <= place < len(learners):
+def _check_member(learners: Sequence[TreeLearner | Learner], schema: Schema, reply: MemberReply, whose: str) -> None:
+    if reply["learner"] >= len(learners):
         raise PayloadError(f"{whose} sent a model of a learner that was not offered")
-    if score is not None and not (isinstance(score, float) and 0 <= score <= 1):
-        raise PayloadError(f"{whose} sent a score that is not between 0 and 1: {score!r}")
-    usable_by(learners[place], schema)(payload, whose)
+    if reply["score"] is not None and not 0 <= reply["score"] <= 1:
+        raise PayloadError(f"{whose} sent a score that is not between 0 and 1: {reply['score']!r}")
+    check_usable(learners[reply["learner"]], schema, reply["model"], whose)

@@ -7,42 +7,101 @@ boosting however many parties take part.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
 
 import numpy as np
 from annotated_types import Ge
+from numpy.typing import NDArray
 
-from tequio.algorithms.training import Weights
-from tequio.algorithms.trees.boosted_rows import UNSEEN, common_totals, nobody_has_seen
-from tequio.algorithms.trees.fitting import agreed, agreed_rows, needed_learner
+from tequio.algorithms.trees.fitting import (
+    UNSEEN,
+    AgreedSettings,
+    News,
+    TreeAlgorithm,
+    agreed,
+    agreed_rows,
+    common_totals,
+    nobody_has_seen,
+    seen_trees,
+)
 from tequio.errors import PayloadError
-from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.task import task
-from tequio.learners.flat import check_numeric
+from tequio.federation.algorithm import State, part
+from tequio.federation.averaging import Weights, select, weights_by
+from tequio.federation.task import Count, Reveals, record, task
+from tequio.learners.learner import check_numeric
 from tequio.learners.trees.learner import numeric_rows
-from tequio.learners.trees.xgboost_documents import from_bytes, to_bytes, tree_list, with_trees, without_first
-from tequio.learners.trees.xgboost_learner import XGBoost, XGBoostModel
+from tequio.learners.trees.xgboost_learner import (
+    XGBoost,
+    XGBoostModel,
+    from_bytes,
+    to_bytes,
+    tree_list,
+    with_trees,
+    without_first,
+)
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.learners.trees.xgboost_documents import XGBoostTrees
+    from tequio.federation.population import Party
+    from tequio.learners.trees.xgboost_learner import XGBoostTrees
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedXGBoost(TreeAlgorithm):
+    """What both ways share: a common model, of which each party is sent the trees that it has not seen."""
+
+    learner: XGBoost = part()
+    trees: Annotated[int, Ge(1)] = 1
+
+    shows_replies: ClassVar[bool] = False
+
+    def start(self, federation: Federation) -> State:
+        """A model without trees; numbers start from the mean of all rows."""
+        schema, mean = federation.schema, 0.0
+        check_numeric(schema, "xgboost")
+        if schema.target.kind == "number":
+            totals, rows = common_totals(federation, federation.eligible())
+            mean = float(totals[0] / rows)
+        return State(XGBoostModel.of(self.learner.start(schema, mean), schema).to_payload(),
+                     {"seen": nobody_has_seen(federation)})
+
+    def round(self, federation: Federation, state: State) -> State:
+        """The parties whose turn it is boost the model; their trees join it."""
+        chosen = select(self, federation, state)
+        parties = self.boosting(chosen.parties, federation.round)
+        document, seen = from_bytes(state.model["document"]), seen_trees(federation, state, self.attack)
+        since = {int(count): to_bytes(without_first(document, max(int(count), 0)))
+                 for count in np.unique(seen[parties])}
+        each = {int(party): {"news": {"document": since[int(seen[party])]}, "afresh": bool(seen[party] == UNSEEN)}
+                for party in parties}
+        opened = partial(_new_trees, self, federation.schema)
+        settings = BoostSettings(learner=self.learner, trees=self.trees, agreed=agreed(federation))
+        replies = federation.ask(parties, boost, each=each, settings=settings, stages=self.poisoning, check=opened)
+        seen[replies.parties] = len(tree_list(document))
+        for reply, share in zip(replies.payloads, self.shares(replies), strict=True):
+            document = with_trees(document, opened(reply).scaled(float(share)))
+        return state.next({**state.model, "document": to_bytes(document)}, seen=seen, selector=chosen.memory)
+
+    @abstractmethod
+    def boosting(self, chosen: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+        """Those of the chosen parties that boost in this round."""
+
+    @abstractmethod
+    def shares(self, replies: Replies[BoostReply]) -> NDArray[np.float64]:
+        """What the trees of each party count."""
 
 
 @register("algorithm", "xgboost-bagging", paper="Chen and Guestrin, 2016",
           example='[algorithm]\nname = "xgboost-bagging"\n\n[learner]\nname = "xgboost"\n')
 @dataclass(frozen=True, kw_only=True)
-class XGBoostBagging(Algorithm):
+class XGBoostBagging(FederatedXGBoost):
     """In every round each party boosts the common XGBoost model on its rows; all their new trees join the model.
 
     Settings of the trees are those of the learner; its number of trees does not apply. What leaves a party are whole
@@ -53,27 +112,23 @@ class XGBoostBagging(Algorithm):
         weights: how much a party's trees count: by its rows (size) or all alike (uniform)
     """
 
-    trees: Annotated[int, Ge(1)] = 1
     weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A model without trees."""
-        return _start(self, federation)
+    def boosting(self, chosen: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+        """All of them."""
+        return chosen
 
-    def round(self, federation: Federation, state: State) -> State:
-        """All chosen parties boost; their trees are scaled to a mean step and join the model."""
-        chosen = self.select(federation, state, observed=False)
-        replies = _ask(self, federation, state, chosen.parties)
-        weights = replies.values("rows") if self.weights == "size" else np.ones(len(replies))
-        grown = [_new_trees(self, federation.schema, reply.payload).scaled(float(share))
-                 for reply, share in zip(replies, weights / max(weights.sum(), 1), strict=True)]
-        return _next(state, replies, grown, selector=chosen.memory)
+    def shares(self, replies: Replies[BoostReply]) -> NDArray[np.float64]:
+        """Together a mean step."""
+        weights = weights_by(self.weights, replies)
+        shares: NDArray[np.float64] = weights / max(weights.sum(), 1)
+        return shares
 
 
 @register("algorithm", "xgboost-cyclic", paper="Chen and Guestrin, 2016",
           example='[algorithm]\nname = "xgboost-cyclic"\n\n[learner]\nname = "xgboost"\n')
 @dataclass(frozen=True, kw_only=True)
-class XGBoostCyclic(Algorithm):
+class XGBoostCyclic(FederatedXGBoost):
     """The parties take turns: in every round one of them boosts the common XGBoost model on its rows.
 
     Settings of the trees are those of the learner; its number of trees does not apply. What leaves a party are whole
@@ -83,73 +138,57 @@ class XGBoostCyclic(Algorithm):
         trees: rounds of boosting that a party does in its turn
     """
 
-    trees: Annotated[int, Ge(1)] = 1
+    def boosting(self, chosen: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+        """The next one."""
+        turn = (round - 1) % max(len(chosen), 1)
+        return chosen[turn:turn + 1]
 
-    def start(self, federation: Federation) -> State:
-        """A model without trees."""
-        return _start(self, federation)
-
-    def round(self, federation: Federation, state: State) -> State:
-        """The next of the chosen parties boosts."""
-        chosen = self.select(federation, state, observed=False)
-        turn = (federation.round - 1) % max(len(chosen.parties), 1)
-        replies = _ask(self, federation, state, chosen.parties[turn:turn + 1])
-        grown = [_new_trees(self, federation.schema, reply.payload) for reply in replies]
-        return _next(state, replies, grown, selector=chosen.memory)
+    def shares(self, replies: Replies[BoostReply]) -> NDArray[np.float64]:
+        """A whole step."""
+        return np.ones(len(replies))
 
 
-@task("xgboost: boost")
-def boost(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@record
+class BoostSettings(AgreedSettings):
+    """How a party boosts, and for how many rounds."""
+
+    learner: XGBoost
+    trees: Count
+
+
+class BoostReply(TypedDict):
+    """The new trees in a model of their own, and how many rows they were grown on."""
+
+    kind: str
+    document: NDArray[np.uint8]
+    rows: Count
+
+
+class BoostedMargins(TypedDict, total=False):
+    """What a party keeps: the margins of its training rows by all trees so far."""
+
+    margins: NDArray[np.float32]
+
+
+@task("xgboost: boost", settings=BoostSettings, reply=BoostReply, reveals=Reveals.STRUCTURE)
+def boost(party: Party, payload: News, settings: BoostSettings) -> BoostReply:
     """The trees of some rounds of boosting on the party's rows, whose margins it keeps up to date."""
-    rows, learner = agreed_rows(party, settings), settings["learner"]
+    rows, learner = agreed_rows(party, settings), settings.learner
     start, news = learner.opened(payload["news"], rows.schema, whose="the coordinator")
     features = numeric_rows(rows, "xgboost")
     margins = XGBoostModel.of(with_trees(start, news), rows.schema).margins(features)
     if not payload["afresh"]:
-        margins += party.state["margins"] - XGBoostModel.of(start, rows.schema).margins(features)
-    party.state["margins"] = margins
-    trees = learner.boost(margins, rows, settings["trees"], party.rng("fit"))
-    return {**XGBoostModel.of(with_trees(start, trees), rows.schema).to_payload(), "rows": len(rows)}
+        margins += party.recall(BoostedMargins)["margins"] - XGBoostModel.of(start, rows.schema).margins(features)
+    party.keep(BoostedMargins, {"margins": margins})
+    trees = learner.boost(margins, rows, settings.trees, party.rng("fit"))
+    model = XGBoostModel.of(with_trees(start, trees), rows.schema).to_payload()
+    return {"kind": model["kind"], "document": model["document"], "rows": len(rows)}
 
 
-def _start(algorithm: XGBoostBagging | XGBoostCyclic, federation: Federation) -> State:
-    """A model without trees; numbers start from the mean of all rows."""
-    learner, schema = needed_learner(algorithm, XGBoost), federation.schema
-    check_numeric(schema, "xgboost")
-    mean = 0.0
-    if schema.target.kind == "number":
-        totals, rows = common_totals(federation, federation.eligible())
-        mean = float(totals[0] / rows)
-    return State(XGBoostModel.of(learner.start(schema, mean), schema).to_payload(),
-                 {"seen": nobody_has_seen(federation)})
-
-
-def _ask(algorithm: XGBoostBagging | XGBoostCyclic, federation: Federation, state: State,
-         parties: NDArray[np.int64]) -> Replies:
-    """Let parties boost the model, of which each is sent the trees that it has not seen."""
-    document, seen = from_bytes(state.model["document"]), state.memory["seen"]
-    since = {int(count): to_bytes(without_first(document, max(int(count), 0))) for count in np.unique(seen[parties])}
-    each = {int(party): {"news": {"document": since[int(seen[party])]}, "afresh": bool(seen[party] == UNSEEN)}
-            for party in parties}
-    settings = {"learner": needed_learner(algorithm, XGBoost), "trees": algorithm.trees, **agreed(federation)}
-    return federation.ask(parties, boost, each=each, settings=settings,
-                          check=partial(_new_trees, algorithm, federation.schema))
-
-
-def _new_trees(algorithm: XGBoostBagging | XGBoostCyclic, schema: Schema, payload: Payload,
-               whose: str = "a party") -> XGBoostTrees:
+def _new_trees(algorithm: FederatedXGBoost, schema: Schema, reply: BoostReply, whose: str = "a party") -> XGBoostTrees:
     """The trees in a reply, if they are sound and as many as were asked for."""
-    trees = needed_learner(algorithm, XGBoost).opened(payload, schema, whose=whose)[1]
-    expected, rows = algorithm.trees * (schema.target.size if schema.target.size > 2 else 1), payload.get("rows")
-    if len(trees) != expected or not isinstance(rows, int) or rows < 1:
-        raise PayloadError(f"{whose} sent {len(trees)} trees of {rows!r} rows instead of {expected} trees")
+    trees = algorithm.learner.opened(reply, schema, whose=whose)[1]
+    expected = algorithm.trees * (schema.target.size if schema.target.size > 2 else 1)
+    if len(trees) != expected or reply["rows"] < 1:
+        raise PayloadError(f"{whose} sent {len(trees)} trees of {reply['rows']} rows instead of {expected} trees")
     return trees
-
-
-def _next(state: State, replies: Replies, grown: Sequence[XGBoostTrees], **memory: Any) -> State:
-    """The model with the new trees, and who has seen which ones."""
-    document, seen = from_bytes(state.model["document"]), state.memory["seen"].copy()
-    seen[replies.parties] = len(tree_list(document))
-    for trees in grown:
-        document = with_trees(document, trees)
-    return state.next({**state.model, "document": to_bytes(document)}, seen=seen, **memory)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.algorithms.trees.fitting import LocalTree
 from tequio.algorithms.vertical.trees.skeleton import Skeleton, Viewer, trees_seen
 from tequio.errors import ConfigError, DataError, RunError
 from tequio.experiments.api import gather
@@ -20,6 +21,8 @@ from tequio.experiments.config.complete import GIVEN_DATA
 from tequio.experiments.running.results import Result
 from tequio.experiments.running.scenario import Scenario, make_scenario
 from tequio.experiments.running.store import Plain, find_folder, read_checkpoint
+from tequio.federation.evaluation import OwnModel
+from tequio.federation.population import Party, state_name
 from tequio.learners.trees.boosted import objective_for
 from tequio.learners.trees.learner import model_from_payload
 from tequio.learners.trees.tree import Tree
@@ -36,9 +39,6 @@ if TYPE_CHECKING:
 
 
 Explainable = Tree | Ensemble
-
-LOCAL_MODELS = ("local_tree", "own_model")
-"""Names under which a party's state holds the model of its own rows; the first that is there counts."""
 
 _KINDS = ("binary", "multiway", "forest", "boosted", "xgboost")
 
@@ -117,15 +117,18 @@ def _local_payloads(result: Result) -> dict[int, Payload]:
     for source in (result, *(found for name, found in result.baselines.items() if name == "alone")):
         checkpoint = read_checkpoint(source.folder)
         states = checkpoint.parties if checkpoint else {}
-        found = {party: kept for party, state in states.items() if (kept := _kept(state)) is not None}
+        found = {party: kept for party, state in states.items() if (kept := _own_tree(state)) is not None}
         if found:
             return found
     return {}
 
 
-def _kept(state: Payload) -> Payload | None:
-    kept = next((state[name] for name in LOCAL_MODELS if name in state), None)
-    return tree_payload(kept) if isinstance(kept, dict) else None
+def _own_tree(state: Payload) -> Payload | None:
+    """What a party made of its own rows: its local tree, or else the model that it keeps for itself."""
+    local: LocalTree = state.get(state_name(LocalTree), {})
+    own: OwnModel = state.get(state_name(OwnModel), {})
+    model = local.get("tree") or own.get("model")
+    return None if model is None else tree_payload(model)
 
 
 def given_data(config: Config, data: object) -> Dataset | None:
@@ -222,4 +225,4 @@ def _viewer(scenario: Scenario, party: int | None, states: Mapping[int, Payload]
     if party is None:
         return Viewer(-1)
     columns = scenario.population.view(party).train.schema.names
-    return Viewer(party, states.get(party, {}), columns)
+    return Viewer.of(Party(party, 0, states.get(party, {}), scenario.population), columns)
