@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import tequio
-from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.federation.composition import why_not
-from tequio.federation.stages import StageSpec
+from tequio.federation.stages import Stage, StageSpec
 from tequio.privacy.compression.sparse import TopK
+from tequio.privacy.rows import SilentTraining
+from tequio.registry import build
 
 from .ways import Way, distance, length, mean, updates
 
@@ -22,21 +23,21 @@ def made(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Stage):
     @property
     def spec(self):
         return StageSpec(bounds=True)
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(SilentTraining):
     @property
     def spec(self):
-        return StageSpec(noise="party")
+        return StageSpec()
 
 
 @dataclass(frozen=True)
-class Undeclared:
+class Undeclared(Stage):
     pass
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.components import build
 from tequio.errors import ConfigError, QuorumError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
@@ -19,6 +18,7 @@ from tequio.privacy.accounting import Release, _renyi_loss, epsilon_of
 from tequio.privacy.ledger import Context, Ledger, Terms
 from tequio.privacy.local import DistributedDP, skellam
 from tequio.privacy.verification.transcript import Transcript
+from tequio.registry import build
 
 from .conftest import released, tellers
 from .test_hidden_noise import GIVEN, run
@@ -30,7 +30,7 @@ VALUES = [0.1, -0.2, 0.3, 0.05, 0.25]
 def wired(parties=5, **settings):
     context = Context(parties, float(parties), hidden="secure-sum", largest=64.0, scale=2.0**24)
     stage = DistributedDP(**{"noise": 1.0, **settings})
-    stage = replace(stage, expected=context.cohort, **stage.fitted(context))
+    stage = stage.opened(stage.noise, context)
     ledger = Ledger(Terms(accountant="rdp"), stage, context)
     ledger.mechanism = replace(stage, ledger=ledger)
     return ledger.mechanism
@@ -181,9 +181,9 @@ def test_what_voids_it_is_refused(reason, stages, changes):
 
 
 def test_a_budget_of_the_party_does_not_count_shares_of_noise_as_its_own():
-    from tequio.components import to_plain
     from tequio.engines.network.budget import _terms
     from tequio.errors import PermissionDenied
+    from tequio.registry import to_plain
 
     with pytest.raises(PermissionDenied, match="no noise of the party's own"):
         _terms({"stages": [to_plain(DistributedDP(noise=1.0))], "settings": {}}, "train", 10)

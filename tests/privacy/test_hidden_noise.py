@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.components import build
+from parts import Parts
 from tequio.errors import ConfigError, DataError, QuorumError, TequioError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
 from tequio.federation.stages import SumCapacity
@@ -20,8 +19,9 @@ from tequio.learners.private_training import grid_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.central import CentralDP, TreeNoise
 from tequio.privacy.ledger import Context, Ledger, Terms
+from tequio.registry import build
 
-from .conftest import Telling, released, tell, tellers
+from .conftest import Telling, TellSettings, released, tell, tellers
 
 HIDING = ["secure-sum", "encrypted-sum"]
 VALUES = [0.1, -0.2, 0.3, 0.05, 0.25]
@@ -111,7 +111,7 @@ def test_both_arrays_of_a_hidden_reply_are_noised_and_the_clip_moves_once():
     stage = wired(replace(CentralDP(noise=0.1, clip=0.3, quantile=0.5), arrays=("update", "control")))
     federation = tellers(VALUES)
     federation.round = 1
-    algorithm = Telling(parts=Parts(stages=(stage, SecureSum())))
+    algorithm = Telling(**Parts(stages=(stage, SecureSum())))
     told = algorithm.told(federation, federation.everyone(), names=("update", "control"))
     assert not np.allclose(told["update"], told["control"])
     assert stage.ledger.memory["clip"] != 0.3
@@ -124,7 +124,7 @@ def test_a_share_does_not_depend_on_who_else_came():
     assert room == SumCapacity(64)
     assert room.shares(np.ones(3)).tolist() == [1 / 64] * 3
     assert wired(CentralDP(most_rows=7), parties=3).capacity().shares(np.array([7.0, 3.5])).tolist() == [1 / 4, 1 / 8]
-    with pytest.raises(DataError, match="has room for 4"):
+    with pytest.raises(DataError, match="sized for 4 parties"):
         SumCapacity(4).shares(np.ones(5))
 
 
@@ -152,7 +152,7 @@ def test_too_few_for_a_hidden_sum_stop_the_run():
 
 def test_an_algorithm_that_forgets_the_noise_is_found_out():
     stage, federation = wired(CentralDP(noise=1.0)), tellers(VALUES)
-    federation.ask(federation.everyone(), tell, settings={"size": 4}, stages=[stage])
+    federation.ask(federation.everyone(), tell, settings=TellSettings(size=4), stages=[stage])
     with pytest.raises(TequioError, match="used without the noise that it was charged with"):
         stage.ledger.epsilon()
 

@@ -11,7 +11,7 @@ from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.ledger import Context, Ledger, Terms
 from tequio.privacy.local import LocalDP
 
-from .conftest import tell, tellers
+from .conftest import TellSettings, tell, tellers
 
 
 def wired(parties, rounds=10, turns=0, **settings):
@@ -23,7 +23,7 @@ def wired(parties, rounds=10, turns=0, **settings):
 
 def asked(federation, stage, parties=None, size=4):
     federation.round += 1
-    return federation.ask(federation.everyone() if parties is None else parties, tell, settings={"size": size},
+    return federation.ask(federation.everyone() if parties is None else parties, tell, settings=TellSettings(size=size),
                           stages=[stage])
 
 

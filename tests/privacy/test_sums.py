@@ -16,7 +16,8 @@ def given(algorithm, learner, tmp_path, noise=5.0, rounds=2, data=None, **more):
     return {"data": {"name": "breast-cancer", "partition": {"name": "iid", "parties": 4},
                      "prepare": ["minmax"], "prepare_scope": "local", "split": {"validation": 0.0, "test": 0.0},
                      **(data or {})},
-            "rounds": rounds, "algorithm": algorithm, "learner": learner, "evaluation": {"at": ["coordinator"]},
+            "rounds": rounds, "algorithm": algorithm, **({"learner": learner} if learner else {}),
+            "evaluation": {"at": ["coordinator"]},
             "stages": [{"name": "dp-sums", "noise": noise}], "output": {"folder": str(tmp_path)},
             "engine": {"workers": 1}, **more}
 
@@ -27,7 +28,7 @@ TREES = {"name": "boosted-trees", "depth": 2, "bins": 8}
 
 
 def test_private_k_means_pays_once_a_round(tmp_path):
-    result = tequio.run(given(KMEANS, "kmeans", tmp_path))
+    result = tequio.run(given(KMEANS, "", tmp_path))
     assert result.privacy["epsilon"] == pytest.approx(epsilon_of({Release(5.0): 2}, 1e-5))
     assert result.privacy["unit"] == "row"
 
@@ -37,7 +38,7 @@ def test_noise_on_sums_and_counts_is_in_proportion_to_what_a_row_moves(tmp_path,
     monkeypatch.setattr("tequio.algorithms.clustering.kmeans._totals",
                         lambda federation, replies, old: heard.extend(replies.payloads) or (np.ones(2), old * 1.0))
     for noise in (0.0, 5.0):
-        tequio.run(given(KMEANS, "kmeans", tmp_path, noise=noise, rounds=1))
+        tequio.run(given(KMEANS, "", tmp_path, noise=noise, rounds=1))
     exact, noised = heard[:4], heard[4:]
     difference = np.array([payload["update"]["sums"] - true["update"]["sums"]
                            for payload, true in zip(noised, exact, strict=True)])
@@ -58,7 +59,7 @@ def test_private_trees_still_learn(tmp_path):
 
 def test_a_row_counts_once_in_every_column_of_a_histogram(tmp_path):
     made = make_scenario(complete(given(BOOSTED, TREES, tmp_path)))
-    assert made.algorithm.parts.stages[0].moves == pytest.approx({"gradient": 30**0.5, "curvature": 30**0.5 / 4})
+    assert made.algorithm.stages[0].moves == pytest.approx({"gradient": 30**0.5, "curvature": 30**0.5 / 4})
     assert made.ledger.context.releases == 2
 
 
@@ -71,7 +72,7 @@ def test_a_row_counts_once_in_every_column_of_a_histogram(tmp_path):
 ])
 def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
     with pytest.raises(ConfigError, match=reason):
-        make_scenario(complete(given(KMEANS, "kmeans", tmp_path) | changes))
+        make_scenario(complete(given(KMEANS, "", tmp_path) | changes))
 
 
 @pytest.mark.parametrize(("stage", "why"), [

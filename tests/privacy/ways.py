@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Replies, Reply
 from tequio.federation.population import Party, Population

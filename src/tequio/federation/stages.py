@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+    from tequio.privacy.mechanism import Mechanism
 
 Form = Literal["model", "common", "own", "code", "bytes", "hidden"]
 """What an update looks like on its way: numbers in the model's shapes; fewer numbers that mean the same at every party;
@@ -27,54 +29,100 @@ numbers whose meaning differs from party to party; codes that stand for numbers;
 NUMBERS: tuple[Form, ...] = ("model", "common")
 """Forms that can be added up across parties, entry by entry."""
 
+NoisePlace = Literal["party", "coordinator", "sum"]
+"""Where noise for privacy is added: at each party, at the coordinator, or at each party a share that is enough in a
+hidden sum only."""
+
 
 @dataclass(frozen=True)
-class Trait:
-    """What a stage needs from an update and what it gives. By this alone stages are composed or refused.
+class StageSpec:
+    """What a stage needs from an update and what it gives. By this and its mechanism, stages are composed or refused.
 
     Parameters:
         takes: forms of an update that its party half can work on
         gives: the form that it leaves behind (empty: the one that it took)
         first: works on what the task made, before any other stage
         bounds: makes sure that an update is not longer than some bound
-        noise: adds noise for privacy at the party, at the coordinator, or at each party a share that only their hidden
-            sum makes enough of (sum)
         stretches: may send an update that is longer than the one it was given
         adds_up: its coordinator half does the same to a weighted mean of updates as to each of them
         hides: after it the coordinator can read sums only; it is a `SummingStage`
+        sums_in_groups: hides updates in groups, whose aggregators see single updates
         proves: proves that an aggregate is the weighted sum of what was sent
+        withholds: entries of a reply that it leaves out, because nothing protects them
+        alone: does not say what it does to an update, so it is used without other stages
     """
 
     takes: tuple[Form, ...] = NUMBERS
     gives: Form | Literal[""] = ""
     first: bool = False
     bounds: bool = False
-    noise: Literal["", "party", "coordinator", "sum"] = ""
     stretches: bool = False
     adds_up: bool = True
     hides: bool = False
+    sums_in_groups: bool = False
     proves: bool = False
+    withholds: tuple[str, ...] = ()
+    alone: bool = False
 
 
-@runtime_checkable
-class Stage(Protocol):
-    """Has a half that runs at the party, after the task, and one that runs at the coordinator, before aggregation.
+class Stage:
+    """Works on what leaves a party and on what reaches the coordinator. A hook that is not overridden does nothing.
 
-    A stage may also have `enter(party)`, which runs at the party before the task, `prepare(federation, parties)`, which
-    runs at the coordinator before the parties are asked, `complete(federation, mean, aggregated)`, which gives what the
-    algorithm is told instead of a mean, `conclude(federation, aggregated)`, which runs at the coordinator after an
-    aggregation, `room()`, which says what a hidden sum has to have room for, and `now()`, which gives the stage as it
-    stands at the moment of an ask, for stages that learn from round to round. Its `trait`, an attribute or property,
-    says how it goes with other stages; one that has none can only be used alone.
+    In the order in which they run in a round:
+
+    | hook             | where       | when                                                                  |
+    |------------------|-------------|-----------------------------------------------------------------------|
+    | `now`            | coordinator | before parties are asked: the stage as it stands, if it learns        |
+    | `prepare`        | coordinator | before parties are asked: agree on keys, draw common places           |
+    | `enter`          | party       | before the task                                                       |
+    | `send`           | party       | after the task: change what is about to leave                         |
+    | `receive`        | coordinator | before aggregation: undo or complete what the parties' halves did     |
+    | `received`       | coordinator | before aggregation, after every stage's `receive`                     |
+    | `transform_mean` | coordinator | after aggregation: what the algorithm gets instead of the mean        |
+    | `after_aggregate`| coordinator | after aggregation: look at what went into it                          |
     """
 
+    @property
+    def spec(self) -> StageSpec:
+        """How it goes with other stages; one that does not say is used alone."""
+        return StageSpec(alone=True)
+
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """What the accounting reads of a stage that adds noise; nothing for one that adds none."""
+        return None
+
+    def now(self) -> Stage:
+        """The stage as it stands at this moment; one that learns from round to round gives a copy with new settings."""
+        return self
+
+    def prepare(self, federation: Federation, parties: NDArray[np.int64]) -> None:
+        """At the coordinator, before these parties are asked."""
+
+    def enter(self, party: Party) -> None:
+        """At the party, before the task."""
+
     def send(self, party: Party, payload: Payload) -> Payload:
-        """At the party: change what is about to leave."""
-        ...
+        """At the party, after the task: what leaves instead of `payload`."""
+        return payload
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: undo or complete what the parties' halves did."""
-        ...
+        """At the coordinator, before aggregation: what the replies stand for."""
+        return replies
+
+    def received(self, federation: Federation, replies: Replies) -> None:
+        """At the coordinator, once all stages have received: look at the replies, for the record."""
+
+    def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
+        """At the coordinator, after aggregation: what the algorithm gets instead of the mean."""
+        return mean
+
+    def after_aggregate(self, federation: Federation, aggregated: Aggregated) -> None:
+        """At the coordinator, after aggregation."""
+
+    def capacity(self) -> SumCapacity | None:
+        """What a hidden sum has to be sized for, where this stage fixes that."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -82,7 +130,8 @@ class Summed:
     """What a summing stage found out: the weighted mean, whose updates are in it, and notes for the record.
 
     `whole` is the sum in whole numbers that the mean comes from, `ring` how they stand for numbers (bits, largest
-    entry, parties asked), `shares` what each party's update was multiplied with, `riders` the sum of what rode along.
+    entry, parties asked), `shares` what each party's update was multiplied with, `extra_counts` the sum of the extra
+    integers that each vector carried.
     """
 
     mean: NDArray[np.float64]
@@ -92,14 +141,14 @@ class Summed:
     whole: NDArray[np.int64]
     ring: tuple[int, float, int]
     shares: NDArray[np.float64]
-    riders: NDArray[np.int64]
+    extra_counts: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a hidden sum has room for, where neither its rounding nor its scale may depend on who came.
+class SumCapacity:
+    """What a hidden sum is sized for, where neither its rounding nor its scale may depend on who came.
 
-    At most so many parties, each of at most so much weight; below `fewest` of them nothing is to be read.
+    At most `parties` parties, each of weight `weight` at most; with fewer than `fewest` nothing is read.
     """
 
     parties: int
@@ -109,23 +158,27 @@ class Room:
     def shares(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """What each party's update is multiplied with, whoever else is there."""
         if len(weights) > self.parties or weights.max() > self.weight:
-            raise DataError(f"{len(weights)} parties of a weight of up to {weights.max():g} came to a sum that has "
-                            f"room for {self.parties} of {self.weight:g}")
+            raise DataError(f"the secure sum was sized for {self.parties} parties of weight {self.weight:g}, but "
+                            f"{len(weights)} joined with weights up to {weights.max():g}")
         return weights / (self.weight * self.parties)
 
 
-@runtime_checkable
-class SummingStage(Stage, Protocol):
+class SummingStage(Stage, ABC):
     """Keeps updates at the parties until their weights are known, and then finds out their weighted mean only."""
 
-    def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0, room: Room | None = None) -> Summed:
-        """The weighted mean of what these parties hold under a name: vectors of so many numbers.
+    @property
+    def ring(self) -> tuple[int, float] | None:
+        """Bits and largest entry of the whole numbers that it adds; nothing where it adds numbers as they are."""
+        return None
 
-        So many riders, small whole numbers that are summed as they are, come along with each. Without a room, parties
+    @abstractmethod
+    def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
+        """The weighted mean of what these parties hold under a name: vectors of `size` numbers.
+
+        Each vector carries `extra_counts` extra integers, which are summed as they are. Without a capacity, parties
         weigh in shares of all that are asked.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -142,6 +195,16 @@ class Aggregated:
     summed: Summed | None = None
 
 
+Layout = list[tuple[str, str, list[int]]]
+"""Names, types and shapes of an update's arrays: all that is needed to cut them out of one vector again."""
+
+BUFFERS = "buffers"
+"""Under this name a reply holds the change of arrays that are no weights, such as batch-norm statistics."""
+
+MOVED = "moved by attack"
+"""Under this name a hostile party's reply says how far the attack changed it: the distance between the forged update
+and its own in lengths of its own, or the share of its training rows that are not its own, whichever is larger."""
+
 COUNTED = "counted"
 """Under this name a reply has small whole numbers of which only the sum over all parties is wanted."""
 
@@ -152,11 +215,6 @@ def vectors_in(payload: Payload) -> list[str]:
         isinstance(array, np.ndarray) and array.dtype.kind == "f" for array in value.values())]
 
 
-def summing_stage(stages: tuple[Stage, ...]) -> SummingStage | None:
+def summing_stage(stages: Sequence[Stage]) -> SummingStage | None:
     """The stage that hides updates, if there is one."""
     return next((stage for stage in stages if isinstance(stage, SummingStage)), None)
-
-
-def as_of_now(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages as they stand at this moment; most never change."""
-    return tuple(stage.now() if hasattr(stage, "now") else stage for stage in stages)

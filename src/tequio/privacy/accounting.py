@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from importlib import import_module
 from math import inf, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +27,7 @@ from tequio.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -172,13 +174,12 @@ def _composed(accountant: Any, events: list[tuple[Any, int]], delta: float) -> f
     return float(accountant.get_epsilon(delta))
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
+    logging.getLogger("absl").setLevel(logging.ERROR)  # orders that do not converge are left out, and no concern
     try:
-        import dp_accounting
+        return import_module("dp_accounting")
     except ImportError as cause:
         raise MissingExtra("dp-accounting", "privacy", "privacy accounting") from cause
-    logging.getLogger("absl").setLevel(logging.ERROR)  # orders that do not converge are left out, and no concern
-    return dp_accounting
 
 
 def epsilon_lower_bound(inside: ArrayLike, outside: ArrayLike, delta: float, confidence: float = 0.95) -> float:
@@ -193,13 +194,14 @@ def epsilon_lower_bound(inside: ArrayLike, outside: ArrayLike, delta: float, con
     return _bound(place, side, with_it[halves[0]:], without[halves[1]:], delta, (1 - confidence) / 2)
 
 
-def _best_guess(inside: NDArray[Any], outside: NDArray[Any], delta: float) -> tuple[float, float]:
+def _best_guess(inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float) -> tuple[float, float]:
     places = np.quantile(np.concatenate([inside, outside]), np.linspace(0.01, 0.99, 99))
     guesses = [(place, side) for place in places for side in (1.0, -1.0)]
     return max(guesses, key=lambda guess: _bound(guess[0], guess[1], inside, outside, delta, 0.025))
 
 
-def _bound(place: float, side: float, inside: NDArray[Any], outside: NDArray[Any], delta: float, risk: float) -> float:
+def _bound(place: float, side: float, inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float,
+           risk: float) -> float:
     """ln((true positives - delta) / false positives) and the same with both turned round, at their safe ends."""
     hits, alarms = (int(np.count_nonzero(side * (scores - place) > 0)) for scores in (inside, outside))
     quiet, missed = len(outside) - alarms, len(inside) - hits

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import exp, sqrt
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -36,8 +36,6 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
     from tequio.privacy.ledger import Ledger
+    from tequio.privacy.noising import Floats
 
 _WITHIN = "within clip"
 
@@ -80,8 +79,8 @@ class CentralDP(NoisedSum):
 
     def capacity(self) -> SumCapacity | None:
         """The same whoever comes, and however many rows they have."""
-        room = super().capacity()
-        return None if room is None else replace(room, weight=self.heaviest)
+        most = super().capacity()
+        return None if most is None else replace(most, weight=self.heaviest)
 
     def now(self) -> CentralDP:
         """With the clip of this moment."""
@@ -110,7 +109,7 @@ class CentralDP(NoisedSum):
         return total
 
     def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[NDArray[Any], float]:
+             seed: int) -> tuple[Floats, float]:
         """Fresh noise for every release; secret noise also for a round that is played again with another outcome."""
         spread = self.update_noise(expected) * one
         seed = keyed_by(like, seed) if self.secret else seed
@@ -145,11 +144,7 @@ class CentralDP(NoisedSum):
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """One Gaussian release a round, amplified by how its parties were drawn."""
-        total: Spent = {}
-        for entry in entries:
-            release = central_release(entry, context)
-            total[release] = total.get(release, 0) + 1
-        return [total]
+        return [dict(Counter(central_release(entry, context) for entry in entries))]
 
     def planned(self, noise: float, context: Context) -> list[Entry]:
         """Every round with the expected cohort."""
@@ -172,7 +167,7 @@ class CentralDP(NoisedSum):
 def _count_within(aggregated: Aggregated) -> int:
     """How many updates were short enough: as they say themselves, or summed with them where they are hidden."""
     if aggregated.summed is not None:
-        return int(aggregated.summed.riders[0])
+        return int(aggregated.summed.extra_counts[0])
     counted = set(aggregated.parties.tolist())
     return sum(reply.payload.get(COUNTED, {}).get(_WITHIN, 0) for reply in aggregated.replies if reply.party in counted)
 
@@ -215,7 +210,6 @@ class TreeNoise(NoisedSum):
         arrays: which parts of a reply are protected (runs fill it in)
     """
 
-    by_party: ClassVar[bool] = True
     noise_lasts: ClassVar[bool] = True
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
@@ -226,7 +220,7 @@ class TreeNoise(NoisedSum):
         return super().receive(replies, round, seed)
 
     def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[NDArray[Any], float]:
+             seed: int) -> tuple[Floats, float]:
         """Noise of the nodes that round t has and round t - 1 had not, less that of the others."""
         now, before, spread = nodes_of(round), nodes_of(round - 1), self.known_noise * one
         total = np.zeros(sum(values.size for values in like.values()), dtype=precision_of(like))

@@ -13,12 +13,13 @@ as any noise of that power can (the sum of their two KL divergences is least, gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypedDict
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
+from numpy.typing import NDArray
 
 from tequio.data.dataset import Dataset, Source
 from tequio.errors import ConfigError
@@ -26,25 +27,28 @@ from tequio.federation.population import PartyData
 from tequio.federation.stages import StageSpec
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
+from tequio.privacy.mechanism import Mechanism
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
-    from numpy.typing import NDArray
-
-    from tequio.federation.exchange import Replies
-    from tequio.federation.payload import Payload
     from tequio.federation.population import Party
 
     Matrix = NDArray[np.float64]
 
-_KEPT = "randomised labels"
+
+
+class _Answers(TypedDict, total=False):
+    """What a party says its labels are, drawn once and for all."""
+
+    labels: NDArray[np.integer]
 
 
 @register("stage", "randomised-response", paper="Warner, 1965; Ghazi et al., 2021")
 @dataclass(frozen=True)
-class RandomisedResponse:
+class RandomisedResponse(Mechanism):
     """Parties train on labels of which each is true with a chance of e^epsilon / (e^epsilon + classes - 1).
 
     Hides labels, not rows. The answer to a label is drawn once and kept, so that rounds tell nothing new. Works with
@@ -52,58 +56,45 @@ class RandomisedResponse:
 
     Parameters:
         epsilon: what an answer may tell about a label
-        noise: the same as 1 / epsilon (runs fill it in)
-        expected: parties that a round expects (runs fill it in)
-        arrays: parts of a reply (runs fill it in)
     """
 
     epsilon: Annotated[float, Gt(0)] = 1.0
-    noise: Annotated[float, Ge(0)] | None = 0.0
-    expected: Annotated[float, Ge(0)] = 0.0
-    arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
-    unit: ClassVar[str] = "label"
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
-    protects: ClassVar[str] = "updates"
+    unit: ClassVar[Literal["party", "row", "label"]] = "label"
     by_party: ClassVar[bool] = False
+
     @property
     def spec(self) -> StageSpec:
         """How it goes with other stages."""
-        return StageSpec(noise="party")
+        return StageSpec()
 
     def enter(self, party: Party) -> None:
         """Before the task: swap the training labels for the answers, which the party keeps."""
         own = party.data
-        answers = party.state.get(_KEPT)
+        answers = party.recall(_Answers).get("labels")
         if answers is None or len(answers) != len(own.train):
-            answers = randomised(own.train, self.epsilon, party.lasting_rng(_KEPT))
-            party.state[_KEPT] = answers
+            answers = randomised(own.train, self.epsilon, party.lasting_rng("randomised labels"))
+            party.keep(_Answers, {"labels": answers})
         columns = None if own.train.columns is None else np.arange(len(own.train.columns))
         told = Dataset(own.train.schema, Source(own.train.features, answers), columns=columns, name=own.train.name)
         party.pretend(PartyData(told, own.validation, own.test))
 
-    def send(self, party: Party, payload: Payload) -> Payload:
-        """At the party: nothing more."""
-        return payload
+    @property
+    def noise(self) -> float:
+        """That of one Laplace release of the same epsilon."""
+        return 1 / self.epsilon
 
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: note the release."""
-        if self.ledger is not None:
-            self.ledger.charge(replies, round, 1 / self.epsilon)
-        return replies
+    def opened(self, noise: float, context: Context, ledger: Ledger | None = None) -> Self:
+        """With the ledger only: an answer depends on nothing but its label."""
+        return replace(self, ledger=ledger)
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """Each label once, however many the rounds: as much as one Laplace release of that epsilon."""
-        return [{Release(1 / self.epsilon, "laplace"): 1}] if entries else []
+        return [{Release(self.noise, "laplace"): 1}] if entries else []
 
     def planned(self, noise: float, context: Context) -> list[Entry]:
         """One answer for all rounds."""
         return [Entry(1, noise, 1)]
-
-    def objections(self, context: Context) -> list[str]:
-        """None of its own."""
-        return []
 
     def words(self, context: Context) -> str:
         """What is done, and between which neighbours that hides the difference."""
@@ -116,7 +107,7 @@ def truth_chance(epsilon: float, classes: int) -> float:
     return exp(epsilon) / (exp(epsilon) + classes - 1)
 
 
-def randomised(rows: Dataset, epsilon: float, rng: np.random.Generator) -> NDArray[Any]:
+def randomised(rows: Dataset, epsilon: float, rng: np.random.Generator) -> NDArray[np.integer]:
     """The true label with its chance, else one of the others, all alike."""
     if rows.schema.target.kind != "classes":
         raise ConfigError(f"randomised response is for classes, and the target of '{rows.name}' is of kind "
@@ -138,8 +129,8 @@ def debiased(shares: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]
 Protection = Literal["none", "isotropic", "max-norm", "marvell"]
 
 
-def protected(gradients: NDArray[Any], positive: NDArray[np.bool_], how: Protection, strength: float,
-              rng: np.random.Generator) -> NDArray[Any]:
+def protected(gradients: NDArray[np.floating], positive: NDArray[np.bool_], how: Protection, strength: float,
+              rng: np.random.Generator) -> NDArray[np.floating]:
     """The gradients of a batch's rows with noise on them.
 
     `strength` is the power of the noise: of isotropic noise in squares of the longest gradient, of Marvell's in squares

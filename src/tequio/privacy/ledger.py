@@ -8,17 +8,18 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from math import inf, isfinite, log, sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, TypedDict
 
 from tequio.errors import TequioError
-from tequio.privacy.accounting import Accountant, Sampling, Spent, epsilon_of
+from tequio.privacy.accounting import Accountant, Sampling, epsilon_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
+    from tequio.privacy.mechanism import Mechanism
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Context:
     `turns` is the number of groups where parties take turns (0: they do not). For mechanisms that protect single rows,
     `descent` says of a party what chance its rows have to be in a batch and how many steps it takes a round;
     `everybody` are those it can be asked of. `releases` is how often a round asks a party for sums over its rows.
-    `hidden` is the stage that shows the coordinator sums only, if there is one, `largest` the largest entry that it has
-    room for, and `scale` how many whole numbers of its sums make up one.
+    `moves` is how far one row can move each array of such sums. `buffers` are names of the model's arrays that are no
+    weights. `hidden` is the stage that shows the coordinator sums only, if there is one, `largest` the largest entry
+    that it has room for, and `scale` how many whole numbers of its sums make up one.
     """
 
     parties: int
@@ -51,6 +53,8 @@ class Context:
     descent: Callable[[int], tuple[float, int]] | None = None
     everybody: tuple[int, ...] = ()
     releases: int = 1
+    moves: Mapping[str, float] = field(default_factory=dict)
+    buffers: frozenset[str] = frozenset()
     hidden: str = ""
     largest: float = inf
     scale: float = inf
@@ -86,40 +90,11 @@ class Entry:
     answered: tuple[int, ...] = ()
 
 
-class Mechanism(Protocol):
-    """A stage that clips and noises, and can say what that costs.
+class Remembered(TypedDict, total=False):
+    """What a mechanism carries from round to round: the clip of the moment, and the seed of secret noise."""
 
-    `unit` is whom it protects (party, row or label), `protects` is what it bounds (updates, training or sums over rows)
-    and `place` where the noise is added (sum: a share of it at every party, enough in a hidden sum only). `by_party`
-    says that the cost differs from party to party, so that the ledger keeps who answered. `noise` is nothing until it
-    is calibrated.
-    """
-
-    unit: ClassVar[str]
-    place: ClassVar[Literal["coordinator", "party", "sum"]]
-    protects: ClassVar[str]
-    by_party: ClassVar[bool]
-
-    @property
-    def noise(self) -> float | None:
-        """In units that the mechanism explains."""
-        ...
-
-    def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
-        """What the entries cost those they cost most; the largest epsilon counts."""
-        ...
-
-    def planned(self, noise: float, context: Context) -> list[Entry]:
-        """The entries of a whole run at worst."""
-        ...
-
-    def objections(self, context: Context) -> list[str]:
-        """Why its guarantee would not hold in such a run."""
-        ...
-
-    def words(self, context: Context) -> str:
-        """What is done to updates, and between which neighbours that hides the difference."""
-        ...
+    clip: float
+    secret: str
 
 
 @dataclass
@@ -137,7 +112,7 @@ class Ledger:
     voids: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     entries: list[Entry] = field(default_factory=list)
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Remembered = field(default_factory=lambda: Remembered())
     template: Arrays = field(default_factory=dict, repr=False)
     owed: set[str] = field(default_factory=set)
 
@@ -160,7 +135,7 @@ class Ledger:
         """What was spent so far; infinite where there is no guarantee."""
         if self.owed:
             raise TequioError(f"'{min(self.owed)}' was clipped, and used without the noise that it was charged with: "
-                              "the algorithm has not aggregated it", remedy="let the algorithm use `self.aggregate`")
+                              "the algorithm has not aggregated it", remedy="let the algorithm use `aggregate`")
         return self._cost(self.entries, self.terms.accountant)
 
     def affords_more(self) -> bool:
@@ -182,14 +157,14 @@ class Ledger:
 
     def restore(self, kept: Payload) -> None:
         """Back from a checkpoint: what was spent stays spent."""
-        self.memory, self.owed = dict(kept["memory"]), set()
+        self.memory, self.owed = kept["memory"].copy(), set()
         self.entries = [Entry(round, noise, chosen, tuple(answered))
                         for round, noise, chosen, answered in kept["entries"]]
 
     def resumed(self) -> None:
         """A round that was under way when the run ended may have been seen already. Played again from the seed it is
         the same release; where noise is secret it is another one, and is charged beforehand."""
-        if getattr(self.mechanism, "secret", False) and not getattr(self.mechanism, "noise_lasts", False):
+        if self.mechanism.secret and not self.mechanism.noise_lasts:
             self.entries.append(self._another())
 
     def _cost(self, entries: Sequence[Entry], accountant: Accountant) -> float:
@@ -219,7 +194,7 @@ _HIDDEN = {"party": "whether any one party took part, or what it holds",
            "label": "what the label of any one row was"}
 
 
-def statement(ledger: Ledger) -> dict[str, Any]:
+def statement(ledger: Ledger) -> Payload:
     """Epsilon and all that it hangs on."""
     terms, epsilon = ledger.terms, ledger.epsilon()
     return {"epsilon": epsilon if isfinite(epsilon) else None, "delta": terms.delta, "accountant": terms.accountant,
@@ -240,7 +215,7 @@ def in_words(ledger: Ledger, epsilon: float) -> str:
     parts = [f"Epsilon {epsilon:.3g}{budget} at delta {terms.delta:g}, by {len(ledger.entries)} releases "
              f"({terms.accountant.upper()} accountant): whoever sees all of them can hardly tell "
              f"{_HIDDEN[mechanism.unit]}.", mechanism.words(ledger.context)]
-    if not getattr(mechanism, "secret", False):
+    if not mechanism.secret:
         whom = "" if mechanism.place == "coordinator" else ", from the coordinator too"
         parts.append(f"Noise and choices follow from the seed, which must stay secret{whom}.")
     if ledger.caveats:

@@ -14,34 +14,33 @@ what is known about the sum does not rest on an approximation. The coordinator n
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from math import floor, log2, sqrt
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError
-from tequio.federation.stages import SumCapacity, StageSpec
+from tequio.federation.stages import NoisePlace, SumCapacity
 from tequio.privacy.accounting import Accountant, Release, Spent
-from tequio.privacy.ledger import Context, Entry
+from tequio.privacy.mechanism import costliest
 from tequio.privacy.noised_sum import ClippedUpdates
 from tequio.privacy.noising import clipped, gaussian, laplace, plus_noise, release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from numpy.typing import NDArray
 
-    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
-
+    from tequio.privacy.ledger import Context, Entry, Ledger
 
 Shape = Literal["gaussian", "laplace"]
 _REPLACED = 2.0
@@ -64,13 +63,6 @@ class LocalDP(ClippedUpdates):
 
     shape: Shape = "gaussian"
 
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
-    by_party: ClassVar[bool] = True
-    @property
-    def spec(self) -> StageSpec:
-        """How it goes with other stages."""
-        return StageSpec(takes=("model",), bounds=True, noise="party")
-
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip and noise."""
         draw, order = (laplace, 1) if self.shape == "laplace" else (gaussian, 2)
@@ -79,21 +71,9 @@ class LocalDP(ClippedUpdates):
         return {**content, **{name: plus_noise(content[name], draw(content[name], spread, rng), spread)
                               for name in self.arrays}}
 
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: only note who answered."""
-        if self.ledger is not None:
-            self.ledger.charge(replies, round, self.noise or 0.0)
-        return replies
-
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the parties that answered most often have spent."""
-        return [{Release(noise / _REPLACED, self.shape): count for noise, count in total}
-                for total in costliest(entries)]
-
-    def planned(self, noise: float, context: Context) -> list[Entry]:
-        """A party that answers as often as it can."""
-        rounds = range(1, context.rounds + 1, context.turns or 1)
-        return [Entry(round, noise, 1, (0,)) for round in rounds]
+        return costliest(entries, lambda entry: Release(entry.noise / _REPLACED, self.shape))
 
     def capacity(self) -> SumCapacity | None:
         """None: a noised update may be rounded by what others do."""
@@ -109,19 +89,6 @@ class LocalDP(ClippedUpdates):
                 f"{self.clip:g} and adds {self.shape.title()} noise of {self.noise or 0:.4g} times that to every entry "
                 "before it leaves. Neighbours: any two data sets that a party might hold, as the coordinator sees it. "
                 "Told is the epsilon of the parties that answered most often; how many rows a party has is not hidden.")
-
-
-def costliest(entries: Sequence[Entry]) -> set[tuple[tuple[float, int], ...]]:
-    """The different bills, each as (noise, releases) in order; bills that another one contains are left out where all
-    noise is the same."""
-    by_party: dict[int, Counter[float]] = {}
-    for entry in entries:
-        for party in entry.answered:
-            by_party.setdefault(party, Counter())[entry.noise] += 1
-    bills = {tuple(sorted(bill.items())) for bill in by_party.values()}
-    if len({noise for bill in bills for noise, _ in bill}) == 1:
-        return {max(bills, key=lambda bill: bill[0][1])}
-    return bills
 
 
 _STEPS = 20
@@ -152,13 +119,12 @@ class DistributedDP(ClippedUpdates):
     tolerated: Annotated[float, Interval(ge=0, lt=1)] = 0.2
     grid: Annotated[float, Ge(0)] = 0.0
 
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "sum"
-    by_party: ClassVar[bool] = True
-    accountant: ClassVar[Accountant] = "rdp"
-    @property
-    def spec(self) -> StageSpec:
-        """How it goes with other stages."""
-        return StageSpec(takes=("model",), bounds=True, noise="sum")
+    place: ClassVar[NoisePlace] = "sum"
+    accountant: ClassVar[Accountant | None] = "rdp"
+
+    def opened(self, noise: float, context: Context, ledger: Ledger | None = None) -> Self:
+        """On the grid of the run's hidden sum, whose steps may be wider than wished for."""
+        return replace(super().opened(noise, context, ledger), grid=max(self.step, context.step))
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip, round to the grid, and add whole numbers of noise."""
@@ -169,12 +135,6 @@ class DistributedDP(ClippedUpdates):
         one = self.clip / self.step + 0.5 * sqrt(size)
         variance = (self.known_noise * one) ** 2 / self.enough(self.expected)
         return {**content, **{name: _noised(content[name], self.step, variance, rng) for name in self.arrays}}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: note who answered."""
-        if self.ledger is not None:
-            self.ledger.charge(replies, round, self.known_noise)
-        return replies
 
     def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: note how much noise the sum really has, which is more where fewer dropped out."""
@@ -187,8 +147,8 @@ class DistributedDP(ClippedUpdates):
 
     def capacity(self) -> SumCapacity | None:
         """Whoever comes has the same share, a power of two, so that steps of the grid stay whole numbers."""
-        room = super().capacity()
-        return None if room is None else replace(room, fewest=self.enough(self.expected))
+        most = super().capacity()
+        return None if most is None else replace(most, fewest=self.enough(self.expected))
 
     @property
     def step(self) -> float:
@@ -199,20 +159,10 @@ class DistributedDP(ClippedUpdates):
         """How many shares of noise make up the whole."""
         return max(floor((1 - self.tolerated) * expected + 1e-9), 1)
 
-    def fitted(self, context: Context) -> dict[str, Any]:
-        """What the run's hidden sum makes of the settings: its steps may be wider than wished for."""
-        return {"grid": max(self.step, context.step)}
-
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the parties that answered most often have spent; nobody is hidden by being drawn."""
         steps = self.clip / max(self.step, context.step)
-        return [{Release(noise, "skellam", steps=steps): count for noise, count in bill}
-                for bill in costliest(entries)]
-
-    def planned(self, noise: float, context: Context) -> list[Entry]:
-        """A party that answers as often as it can, among as few as are tolerated."""
-        rounds = range(1, context.rounds + 1, context.turns or 1)
-        return [Entry(round, noise, 1, (0,)) for round in rounds]
+        return costliest(entries, lambda entry: Release(entry.noise, "skellam", steps=steps))
 
     def objections(self, context: Context) -> list[str]:
         """Sums that are not hidden, of unknown size, too coarse, or too narrow."""

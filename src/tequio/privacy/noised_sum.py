@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt
 
-from tequio.components import name_of
-from tequio.errors import ConfigError
 from tequio.federation.exchange import NOBODY, Reply
-from tequio.federation.stages import SumCapacity, StageSpec
+from tequio.federation.stages import BUFFERS, NoisePlace, StageSpec, SumCapacity
 from tequio.privacy.aggregation.hidden_sums import Ring
-from tequio.privacy.ledger import Context, Ledger  # noqa: TC001  (fields of dataclasses are looked up)
-from tequio.privacy.noising import clipped, plus_noise
+from tequio.privacy.mechanism import Mechanism, Noise
+from tequio.privacy.noising import SILENT, clipped, plus_noise
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from typing import Self
 
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
@@ -26,31 +24,28 @@ if TYPE_CHECKING:
     from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
-
-Noise = Annotated[float, Ge(0)] | None
+    from tequio.privacy.ledger import Context, Ledger
+    from tequio.privacy.noising import Floats
 
 
 @dataclass(frozen=True)
-class ClippedUpdates:
-    """Settings of a mechanism that bounds each party's update, and the ledger that it writes to."""
+class ClippedUpdates(Mechanism):
+    """What mechanisms have in common that bound each party's update."""
 
     clip: Annotated[float, Gt(0)] = 1.0
     noise: Noise = None
     secret: bool = False
     expected: Annotated[float, Ge(0)] = 0.0
     arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
-
-    unit: ClassVar[str] = "party"
-    protects: ClassVar[str] = "updates"
 
     @property
-    def known_noise(self) -> float:
-        """The noise, once it is known."""
-        if self.noise is None:
-            raise ConfigError(f"the noise of '{name_of(type(self))}' is not known",
-                              remedy="set its noise, or privacy.epsilon")
-        return self.noise
+    def spec(self) -> StageSpec:
+        """How it goes with other stages."""
+        return StageSpec(takes=("model",), bounds=True, withholds=SILENT)
+
+    def opened(self, noise: float, context: Context, ledger: Ledger | None = None) -> Self:
+        """With the cohort that a round expects and the arrays that it protects."""
+        return replace(self, noise=noise, ledger=ledger, expected=context.cohort, arrays=context.arrays)
 
     def capacity(self) -> SumCapacity | None:
         """What shares of a hidden sum are shares of: the same whoever comes, so that one party changes no other's."""
@@ -66,14 +61,10 @@ class ClippedUpdates:
 
 
 @dataclass(frozen=True)
-class NoisedSum(ClippedUpdates, ABC):
+class NoisedSum(ClippedUpdates):
     """One that the coordinator noises: in the open the sum of what it sees, else a sum that is all it sees."""
 
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "coordinator"
-    @property
-    def spec(self) -> StageSpec:
-        """How it goes with other stages."""
-        return StageSpec(takes=("model",), bounds=True, noise="coordinator")
+    place: ClassVar[NoisePlace] = "coordinator"
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip."""
@@ -90,8 +81,10 @@ class NoisedSum(ClippedUpdates, ABC):
         self.ledger.owed = set(self.arrays)
         if replies:
             return replies
-        noughts = {name: np.zeros_like(values) for name, values in self.ledger.template.items()}
-        nobody = {"rows": 1, "steps": 0, **dict.fromkeys(self.arrays, noughts)}
+        template, buffers = self.ledger.template, self.ledger.context.buffers
+        noughts = {array: {name: np.zeros_like(values) for name, values in template.items()
+                           if (name in buffers) == (array == BUFFERS)} for array in self.arrays}
+        nobody: Payload = {"rows": 1, "steps": 0, **noughts}
         return replace(replies, answers=(Reply(NOBODY, nobody),))
 
     def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
@@ -107,7 +100,7 @@ class NoisedSum(ClippedUpdates, ABC):
 
     @abstractmethod
     def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[NDArray[Any], float]:
+             seed: int) -> tuple[Floats, float]:
         """The noise of a release for which a party counts for `one` at most, and its standard deviation."""
 
     @property
@@ -121,7 +114,15 @@ class NoisedSum(ClippedUpdates, ABC):
         if aggregated.summed is None:
             return self.clip * len(aggregated.parties) * 2.0 ** -23
         _, _, parties = ring = aggregated.summed.ring
-        return float(0.5 * (size * len(self.arrays)) ** 0.5 * parties / Ring.of(*ring).scale)
+        return float(0.5 * self._sent_along(size) ** 0.5 * parties / Ring.of(*ring).scale)
+
+    def _sent_along(self, size: int) -> int:
+        """How many numbers a party sends in all, if one of its arrays has `size` of them: all have but for buffers."""
+        if self.ledger is None or BUFFERS not in self.arrays:
+            return size * len(self.arrays)
+        sizes = {name: values.size for name, values in self.ledger.template.items()}
+        buffers = sum(sizes[name] for name in self.ledger.context.buffers)
+        return (sum(sizes.values()) - buffers) * (len(self.arrays) - 1) + buffers
 
     def trust(self, context: Context) -> str:
         """Who has to be trusted with what."""

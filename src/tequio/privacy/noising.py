@@ -6,21 +6,24 @@ Noise on a grid does not reveal through the last bits of a number how it was com
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tequio.errors import ConfigError
+from tequio.federation.stages import MOVED
 from tequio.learners.private_training import grid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+
+Floats = NDArray[np.floating]
+"""Numbers of single or double precision."""
 
 _STRETCH = 32_768
 """Numbers that are made doubles at a time, so that they stay in the processor's cache."""
@@ -34,8 +37,9 @@ _SAFETY = 1 + 2.0 ** -16
 SILENT = ("loss", "received_loss")
 """What parties otherwise report beside their updates and what no noise covers."""
 
-OPEN = ("rows", "steps", "effective_steps")
-"""What they report beside them all the same: how much they have to do, which is not hidden."""
+OPEN = ("rows", "steps", "effective_steps", MOVED)
+"""What they report beside them all the same: how much they have to do, which is not hidden, and what a simulated attack
+tells of itself."""
 
 
 def clipped(payload: Payload, names: tuple[str, ...], bound: float, order: int = 2, *,
@@ -54,7 +58,7 @@ def clipped(payload: Payload, names: tuple[str, ...], bound: float, order: int =
     return {**quiet, **{name: _shortened(payload[name], bound / length, held) for name in names}}, False
 
 
-def norm(arrays: Iterable[NDArray[Any]], order: int = 2) -> float:
+def norm(arrays: Iterable[Floats], order: int = 2) -> float:
     """Length of all entries as one vector, of order 1 or 2: never too short, and by less than one part in 50,000 too
     long."""
     if order == 1:
@@ -62,7 +66,7 @@ def norm(arrays: Iterable[NDArray[Any]], order: int = 2) -> float:
     return float(sum(_squares(values.reshape(-1)) for values in arrays) ** 0.5)
 
 
-def _squares(flat: NDArray[Any]) -> float:
+def _squares(flat: Floats) -> float:
     """The sum of squares; of single precision in short rows, whose sums are added in double precision."""
     if flat.dtype != np.float32:
         return _by_stretches(flat, 2)
@@ -72,7 +76,7 @@ def _squares(flat: NDArray[Any]) -> float:
     return (total + _by_stretches(flat[whole:], 2)) * _SAFETY ** 2
 
 
-def _by_stretches(flat: NDArray[Any], order: int) -> float:
+def _by_stretches(flat: Floats, order: int) -> float:
     total, room = 0.0, np.empty(min(flat.size, _STRETCH))
     for start in range(0, flat.size, _STRETCH):
         part = room[:min(_STRETCH, flat.size - start)]
@@ -81,7 +85,7 @@ def _by_stretches(flat: NDArray[Any], order: int) -> float:
     return total
 
 
-def _shortened(arrays: Arrays, factor: float, held: list[NDArray[Any]] | None) -> Arrays:
+def _shortened(arrays: Arrays, factor: float, held: list[Floats] | None) -> Arrays:
     """Every entry times a factor, in its own type."""
     if held is None or not _are_free(arrays, held):
         return {name: (values * factor).astype(values.dtype, copy=False) for name, values in arrays.items()}
@@ -90,13 +94,13 @@ def _shortened(arrays: Arrays, factor: float, held: list[NDArray[Any]] | None) -
     return arrays
 
 
-def _are_free(arrays: Arrays, held: list[NDArray[Any]]) -> bool:
+def _are_free(arrays: Arrays, held: list[Floats]) -> bool:
     """Whether nobody else looks at these arrays."""
     return all(values.flags.writeable and values.dtype.kind == "f" and not any(
         np.may_share_memory(values, other) for other in held) for values in arrays.values())
 
 
-def _arrays_in(value: Any) -> Iterator[NDArray[Any]]:
+def _arrays_in(value: object) -> Iterator[Floats]:
     if isinstance(value, np.ndarray):
         yield value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -114,11 +118,18 @@ def _refuse_others(payload: Payload, names: tuple[str, ...]) -> None:
                           remedy="use an algorithm that sends updates only, such as 'fedavg'")
 
 
+class _Released(TypedDict, total=False):
+    """By purpose the last round in which the party released something, and the number of that release in the round."""
+
+    numbers: dict[str, tuple[int, int]]
+
+
 def release_rng(party: Party, purpose: str, *, secret: bool = False) -> np.random.Generator:
     """For the noise on a reply of the party: another one for every reply of a round, so that none share their noise."""
-    asked, number = party.state.get(purpose, (0, 0))
-    number = number + 1 if asked == party.round else 0
-    party.state[purpose] = [party.round, number]
+    released = party.recall(_Released).get("numbers", {})
+    round, last = released.get(purpose, (0, 0))
+    number = last + 1 if round == party.round else 0
+    party.keep(_Released, {"numbers": {**released, purpose: (party.round, number)}})
     return np.random.default_rng() if secret else party.rng(f"{purpose} {number}")
 
 
@@ -130,25 +141,25 @@ def keyed_by(arrays: Arrays, seed: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def precision_of(arrays: Arrays) -> Any:
+def precision_of(arrays: Arrays) -> type[np.float32] | type[np.float64]:
     """The type that noise for these arrays is drawn in: single precision where all of them are."""
     return np.float32 if all(values.dtype == np.float32 for values in arrays.values()) else np.float64
 
 
-def gaussian(like: Arrays, spread: float, rng: np.random.Generator) -> NDArray[Any]:
+def gaussian(like: Arrays, spread: float, rng: np.random.Generator) -> Floats:
     """Noise for all entries of some arrays, in one vector."""
-    noise: NDArray[Any] = rng.standard_normal(sum(values.size for values in like.values()), dtype=precision_of(like))
+    noise: Floats = rng.standard_normal(sum(values.size for values in like.values()), dtype=precision_of(like))
     noise *= noise.dtype.type(spread)
     return noise
 
 
-def laplace(like: Arrays, spread: float, rng: np.random.Generator) -> NDArray[Any]:
+def laplace(like: Arrays, spread: float, rng: np.random.Generator) -> Floats:
     """The same of another shape, in double precision."""
     return rng.laplace(scale=spread, size=sum(values.size for values in like.values())) if spread else \
         np.zeros(sum(values.size for values in like.values()))
 
 
-def plus_noise(arrays: Arrays, noise: NDArray[Any], spread: float, factor: float = 1.0) -> Arrays:
+def plus_noise(arrays: Arrays, noise: Floats, spread: float, factor: float = 1.0) -> Arrays:
     """Every entry times a factor, plus its noise, on a grid. The vector of noise is used up."""
     start = 0
     for values in arrays.values():
@@ -160,14 +171,14 @@ def plus_noise(arrays: Arrays, noise: NDArray[Any], spread: float, factor: float
     return _cut(noise, arrays)
 
 
-def to_grid(values: NDArray[Any], step: float) -> None:
+def to_grid(values: Floats, step: float) -> None:
     """Round to multiples of a power of two, in place."""
     values *= values.dtype.type(1 / step)
     np.rint(values, out=values)
     values *= values.dtype.type(step)
 
 
-def _cut(vector: NDArray[Any], like: Arrays) -> Arrays:
+def _cut(vector: Floats, like: Arrays) -> Arrays:
     parts, start = {}, 0
     for name, values in like.items():
         kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)

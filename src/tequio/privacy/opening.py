@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from tequio.components import name_of
 from tequio.errors import ConfigError
 from tequio.federation.aggregation import Mean
-from tequio.federation.algorithm import Crossing
-from tequio.federation.selection import FixedParties
+from tequio.federation.algorithm import Disclosure
+from tequio.federation.selection import AllParties
 from tequio.federation.selectors.drawn import InTurn
 from tequio.federation.stages import summing_stage
 from tequio.learners.descent import steps_of_epochs
+from tequio.learners.learner import buffers_of
 from tequio.learners.private_training import PrivateTraining, batch_chance
 from tequio.learners.torch_learner import TorchLearner
-from tequio.privacy.accounting import Sampling, Spent, noise_for
+from tequio.privacy.accounting import Spent, noise_for
 from tequio.privacy.aggregation.hidden_sums import Ring
-from tequio.privacy.ledger import Context, Ledger, Mechanism, Terms, round_up
+from tequio.privacy.ledger import Context, Ledger, Terms, round_up
 from tequio.privacy.rows import SilentTraining
+from tequio.registry import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tequio.data.dataset import Schema
+    from tequio.federation.aggregation import Aggregator
     from tequio.federation.algorithm import Algorithm
     from tequio.federation.federation import Federation, Rules
     from tequio.federation.stages import Stage
+    from tequio.privacy.mechanism import Mechanism
 
 
 def mechanism_of(stages: Sequence[Stage]) -> Mechanism | None:
-    """The one stage that makes a run private; nothing where there is none."""
-    found = [cast("Mechanism", stage) for stage in stages if hasattr(stage, "planned")]
+    """The one mechanism that makes a run private; nothing where there is none."""
+    found = [stage.mechanism for stage in stages if stage.mechanism is not None]
     if len(found) > 1:
         raise ConfigError("two stages add noise for privacy, and what they promise does not add up to one promise",
                           remedy="keep one of them")
@@ -46,8 +49,11 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
 
     `voids` and `caveats` are what the caller knows of the run besides.
     """
-    algorithm = _with_silence(algorithm)
-    mechanism = mechanism_of(algorithm.parts.stages)
+    parts = algorithm.components
+    stages, local = parts.stages, parts.local
+    if isinstance(local, PrivateTraining):  # the stage that keeps its ledger
+        stages = (SilentTraining(noise=local.noise), *stages)
+    mechanism = mechanism_of(stages)
     if mechanism is None:
         if terms.epsilon:
             raise ConfigError(f"privacy.epsilon = {terms.epsilon:g} is a budget, and nothing in this run is private",
@@ -56,27 +62,16 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
     context = context_of(algorithm, federation, rounds, mechanism)
     found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
     _refuse(found, allow_void)
-    caveats = (*caveats, *_too_large(terms, context), *_told_on_the_way(mechanism, algorithm, context))
-    terms = replace(terms, accountant=getattr(mechanism, "accountant", terms.accountant))
+    caveats = (*caveats, *_too_large(terms, context), *_told_on_the_way(mechanism, stages, context))
+    terms = replace(terms, accountant=mechanism.accountant or terms.accountant)
     noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
     if mechanism.noise is None:
-        _refuse(mechanism_with(mechanism, noise=noise).objections(context), allow_void)
+        _refuse(mechanism.opened(noise, context).objections(context), allow_void)
     ledger = Ledger(terms, mechanism, context, found, caveats)
-    crossing = algorithm.crossing(federation.schema)
-    bounds = {"moves": dict(crossing.moves)} if mechanism.protects == "sums" and crossing else \
-        mechanism.fitted(context) if hasattr(mechanism, "fitted") else {}
-    ready = mechanism_with(mechanism, noise=noise, expected=context.cohort, arrays=context.arrays, ledger=ledger,
-                           **bounds)
-    ledger.mechanism = ready
-    stages = tuple(ready if hasattr(stage, "planned") else stage for stage in algorithm.parts.stages)
-    local = algorithm.parts.local
-    local = replace(local, noise=noise) if isinstance(local, PrivateTraining) else local
-    return replace(algorithm, parts=replace(algorithm.parts, stages=stages, local=local)), ledger
-
-
-def mechanism_with(mechanism: Mechanism, **changes: Any) -> Any:
-    """The mechanism, which is a stage, with other settings."""
-    return replace(cast("Any", mechanism), **changes)
+    ledger.mechanism = mechanism.opened(noise, context, ledger)
+    stages = tuple(stage if stage.mechanism is None else ledger.mechanism for stage in stages)
+    trained = {"local": replace(local, noise=noise)} if isinstance(local, PrivateTraining) else {}
+    return replace(algorithm, stages=stages, **trained), ledger  # type: ignore[call-arg]
 
 
 def _refuse(found: Sequence[str], allow_void: bool) -> None:
@@ -85,33 +80,24 @@ def _refuse(found: Sequence[str], allow_void: bool) -> None:
                           remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
 
 
-def _with_silence(algorithm: Algorithm) -> Algorithm:
-    """Where local training is private, the stage that keeps its ledger."""
-    local = algorithm.parts.local
-    if not isinstance(local, PrivateTraining):
-        return algorithm
-    stages = (SilentTraining(noise=local.noise), *algorithm.parts.stages)
-    return replace(algorithm, parts=replace(algorithm.parts, stages=stages))
-
-
 def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechanism: Mechanism) -> Context:
     """How parties are drawn and what they send. Who can be reached on a virtual clock is not left to chance alone, so
     that there nothing is hidden by drawing."""
-    selector, parties = algorithm.parts.selector, len(federation.eligible())
-    sampling: Sampling = getattr(selector, "sampling", "none") if federation.clock is None else "none"
-    cohort, crossing = _cohort(selector, parties), algorithm.crossing(federation.schema) or Crossing()
-    context = Context(parties, cohort, sampling, rounds, crossing.arrays, crossing.by_rows,
-                   -(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0,
-                   *_descent(algorithm, federation, mechanism), crossing.releases)
-    return _hidden(context, algorithm)
-
-
-def _hidden(context: Context, algorithm: Algorithm) -> Context:
-    """With the stage that shows the coordinator sums only, and what it has room for."""
-    stage: Any = summing_stage(algorithm.parts.stages)
-    if stage is None or not hasattr(stage, "largest"):
+    parts, parties = algorithm.components, len(federation.eligible())
+    selector = parts.selector or AllParties()
+    disclosure = algorithm.disclosure(federation.schema) or Disclosure()
+    cohort = selector.expected(parties)
+    descent, everybody = _descent(algorithm, federation, mechanism)
+    context = Context(
+        parties, cohort, selector.sampling or "none" if federation.clock is None else "none", rounds,
+        disclosure.arrays, disclosure.by_rows,
+        turns=-(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0, descent=descent,
+        everybody=everybody, releases=disclosure.releases, moves=disclosure.moves,
+        buffers=buffers_of(parts.learner, federation.schema))
+    stage = summing_stage(parts.stages)
+    if stage is None or stage.ring is None:
         return context
-    ring = Ring.of(getattr(stage, "bits", 32), stage.largest, context.most)
+    ring = Ring.of(*stage.ring, context.most)
     return replace(context, hidden=name_of(type(stage)), largest=ring.largest, scale=ring.scale)
 
 
@@ -120,8 +106,9 @@ def _descent(algorithm: Algorithm, federation: Federation,
     """What the rows of a party go through in a round: by their number, and by its own settings."""
     if mechanism.protects != "training":
         return None, ()
-    crossing, population = algorithm.crossing(federation.schema), federation.population
-    common = crossing.local if crossing and crossing.local else algorithm.parts.local
+    disclosure, population = algorithm.disclosure(federation.schema), federation.population
+    common = disclosure.local if disclosure and disclosure.local else algorithm.components.local
+    assert common is not None
 
     @cache
     def descent(party: int) -> tuple[float, int]:
@@ -134,16 +121,6 @@ def _descent(algorithm: Algorithm, federation: Federation,
         return batch_chance(rows, local), sum(steps_of_epochs(rows, local))
 
     return descent, tuple(int(party) for party in federation.eligible())
-
-
-def _cohort(selector: Any, parties: int) -> float:
-    """How many parties a round expects."""
-    if isinstance(selector, FixedParties):
-        return float(len(selector.parties))
-    count, fraction = getattr(selector, "count", 0), getattr(selector, "fraction", 1.0)
-    if getattr(selector, "sampling", "") == "poisson":
-        return float(fraction * parties)
-    return float(count or max(1, round(fraction * parties)))
 
 
 def _calibrated(mechanism: Mechanism, terms: Terms, context: Context) -> float:
@@ -167,12 +144,12 @@ def _too_large(terms: Terms, context: Context) -> list[str]:
     return [f"delta = {terms.delta:g} is not below one in {context.parties} parties, and so promises little"]
 
 
-def _told_on_the_way(mechanism: Mechanism, algorithm: Algorithm, context: Context) -> list[str]:
+def _told_on_the_way(mechanism: Mechanism, stages: Sequence[Stage], context: Context) -> list[str]:
     """What stages let out besides the noised sum."""
     if mechanism.place == "party":
         return []
     found = ["how many bytes packed updates take follows from them, and is recorded exactly"] if any(
-        getattr(getattr(stage, "trait", None), "gives", "") == "bytes" for stage in algorithm.parts.stages) else []
+        stage.spec.gives == "bytes" for stage in stages) else []
     if context.hidden and context.sampling == "poisson":
         found.append(f"where too few parties are drawn for '{context.hidden}', the run stops, which tells so")
     return found
@@ -181,42 +158,37 @@ def _told_on_the_way(mechanism: Mechanism, algorithm: Algorithm, context: Contex
 def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rules: Rules,
                schema: Schema) -> Iterator[str]:
     """Every reason why the guarantee would not hold."""
-    yield from _about_algorithm(mechanism, algorithm, context, algorithm.crossing(schema))
-    yield from _about_selector(algorithm)
+    parts, disclosure = algorithm.components, algorithm.disclosure(schema)
+    yield from _about_algorithm(mechanism, algorithm, context, disclosure)
+    if parts.selector is not None and parts.selector.sampling is None:
+        yield (f"the selector '{name_of(type(parts.selector))}' chooses by what it learns of the parties, and that "
+               "choice is not noised: use 'poisson', 'random', 'in-turn' or 'all'")
     if mechanism.place != "party":
-        yield from _about_the_sum(algorithm, rules)
-    if algorithm.parts.contribution is not None:
+        yield from _about_the_sum(parts.aggregator, rules)
+    if parts.contribution is not None:
         yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")
     if mechanism.protects == "training":
-        yield from _about_training(algorithm, algorithm.crossing(schema))
+        yield from _about_training(algorithm, context, disclosure)
     yield from mechanism.objections(context)
 
 
 def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Context,
-                     crossing: Crossing | None) -> Iterator[str]:
+                     disclosure: Disclosure | None) -> Iterator[str]:
     name = name_of(type(algorithm))
-    if crossing is None:
+    if disclosure is None:
         yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: use one "
                f"such as 'fedavg', 'fedprox' or 'fedadam', or see: tequio show {name}")
-    elif bool(crossing.moves) != (mechanism.protects == "sums"):
-        sends, fitting = ("sums over rows", "'dp-sums'") if crossing.moves else ("updates", "'central-dp'")
+    elif bool(disclosure.moves) != (mechanism.protects == "sums"):
+        sends, fitting = ("sums over rows", "'dp-sums'") if disclosure.moves else ("updates", "'central-dp'")
         yield (f"the stage '{name_of(type(mechanism))}' does not protect what the algorithm '{name}' sends, which are "
                f"{sends}: use {fitting}")
-    elif crossing.counts_answers and context.sampling == "poisson":
+    elif disclosure.counts_answers and context.sampling == "poisson":
         yield (f"the algorithm '{name}' uses how many parties answered, which under Poisson sampling tells whether one "
                "was there: use the selector 'random'")
 
 
-def _about_selector(algorithm: Algorithm) -> Iterator[str]:
-    selector = type(algorithm.parts.selector)
-    if not hasattr(selector, "sampling"):
-        yield (f"the selector '{name_of(selector)}' chooses by what it learns of the parties, and that choice is not "
-               "noised: use 'poisson', 'random', 'in-turn' or 'all'")
-
-
-def _about_the_sum(algorithm: Algorithm, rules: Rules) -> Iterator[str]:
-    aggregator = algorithm.parts.aggregator
-    if not isinstance(aggregator, Mean):
+def _about_the_sum(aggregator: Aggregator | None, rules: Rules) -> Iterator[str]:
+    if aggregator is not None and not isinstance(aggregator, Mean):
         yield (f"the aggregator '{name_of(type(aggregator))}' is not a mean, so that one party may move it by more "
                "than its clipped update: use 'mean'")
     if rules.largest_update:
@@ -224,10 +196,13 @@ def _about_the_sum(algorithm: Algorithm, rules: Rules) -> Iterator[str]:
                "rest add: set it to 0")
 
 
-def _about_training(algorithm: Algorithm, crossing: Crossing | None) -> Iterator[str]:
-    if crossing is not None and crossing.besides_training:
+def _about_training(algorithm: Algorithm, context: Context, disclosure: Disclosure | None) -> Iterator[str]:
+    if disclosure is not None and disclosure.besides_training:
         yield (f"the algorithm '{name_of(type(algorithm))}' also sends gradients that its private training has not "
                "noised: set algorithm.control_from = 'path'")
-    if not isinstance(algorithm.parts.learner, TorchLearner):
+    if not isinstance(algorithm.components.learner, TorchLearner):
         yield ("only torch learners can be trained by 'dp-sgd', which needs the gradients of single rows: choose "
                "'logistic' or 'mlp'")
+    if context.buffers:
+        yield (f"'dp-sgd' noises gradients, and '{min(context.buffers)}' follows from the rows without them: choose a "
+               "learner without batch norm")

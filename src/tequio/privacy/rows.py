@@ -12,69 +12,59 @@ private k-means clustering, CODASPY 2016.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
-from annotated_types import Ge
 
 from tequio.errors import ConfigError
-from tequio.federation.stages import Form, StageSpec
+from tequio.federation.stages import MOVED, Form, StageSpec
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
-from tequio.privacy.local import costliest
+from tequio.privacy.mechanism import Mechanism, Noise, costliest
 from tequio.privacy.noising import SILENT, gaussian, plus_noise, release_rng
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
-    from numpy.typing import NDArray
-
-    from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+    from tequio.privacy.noising import Floats
 
 _MOST_BILLS = 4
 
 
 @register("stage", "silent-training")
 @dataclass(frozen=True)
-class SilentTraining:
+class SilentTraining(Mechanism):
     """Leave out what parties report about private training, and let the ledger count who trained.
 
     A run whose local training is 'dp-sgd' has this stage without being told.
 
     Parameters:
         noise: that of the training
-        expected: parties that a round expects (runs fill it in)
-        arrays: which parts of a reply follow from private training (runs fill it in)
     """
 
-    noise: Annotated[float, Ge(0)] | None = None
-    expected: Annotated[float, Ge(0)] = 0.0
-    arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
+    noise: Noise = None
 
-    unit: ClassVar[str] = "row"
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
-    protects: ClassVar[str] = "training"
-    by_party: ClassVar[bool] = True
+    unit: ClassVar[Literal["party", "row", "label"]] = "row"
+    protects: ClassVar[Literal["updates", "training", "sums"]] = "training"
+
     @property
     def spec(self) -> StageSpec:
         """How it goes with other stages."""
-        return StageSpec(takes=get_args(Form), noise="party")
+        return StageSpec(takes=get_args(Form), withholds=SILENT)
+
+    def opened(self, noise: float, context: Context, ledger: Ledger | None = None) -> Self:
+        """With the noise that training adds."""
+        return replace(self, noise=noise, ledger=ledger)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: no losses."""
         return {name: value for name, value in payload.items() if name not in SILENT}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: note who trained."""
-        if self.ledger is not None:
-            self.ledger.charge(replies, round, self.noise or 0.0)
-        return replies
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the rows of the costliest parties have spent. Where many parties differ, one bill above them all."""
@@ -98,10 +88,6 @@ class SilentTraining:
         rounds = range(1, context.rounds + 1, context.turns or 1)
         return [Entry(round, noise, len(context.everybody), context.everybody) for round in rounds]
 
-    def objections(self, context: Context) -> list[str]:
-        """None of its own."""
-        return []
-
     def words(self, context: Context) -> str:
         """What is done, and between which neighbours that hides the difference."""
         return (f"In local training every row joins a batch by chance, its gradient is clipped, and Gaussian noise of "
@@ -116,61 +102,44 @@ def _release(noise: float, chance: float) -> Release:
 
 @register("stage", "dp-sums", paper="Blum et al., 2005")
 @dataclass(frozen=True)
-class NoisySums:
+class NoisySums(Mechanism):
     """Add Gaussian noise, at the party, to sums over its rows: of k-means, histogram boosting and Federated-ID3.
 
     Parameters:
         noise: standard deviation in units of what one row can change (left out: as privacy.epsilon asks)
         secret: seed the noise from the operating system rather than from the run's seed; runs then differ
         moves: by array, how far one row can move it (runs fill it in from what the algorithm says)
-        expected: parties that a round expects (runs fill it in)
-        arrays: which parts of a reply are protected (runs fill it in)
     """
 
-    noise: Annotated[float, Ge(0)] | None = None
+    noise: Noise = None
     secret: bool = False
     moves: dict[str, float] = field(default_factory=dict)
-    expected: Annotated[float, Ge(0)] = 0.0
-    arrays: tuple[str, ...] = ("update",)
-    ledger: Ledger | None = field(default=None, metadata={"part": True}, repr=False, compare=False)
 
-    unit: ClassVar[str] = "row"
-    place: ClassVar[Literal["coordinator", "party", "sum"]] = "party"
-    protects: ClassVar[str] = "sums"
-    by_party: ClassVar[bool] = True
+    unit: ClassVar[Literal["party", "row", "label"]] = "row"
+    protects: ClassVar[Literal["updates", "training", "sums"]] = "sums"
+
     @property
     def spec(self) -> StageSpec:
         """How it goes with other stages."""
-        return StageSpec(takes=("model",), noise="party")
+        return StageSpec(takes=("model",))
+
+    def opened(self, noise: float, context: Context, ledger: Ledger | None = None) -> Self:
+        """With what one row can change."""
+        return replace(self, noise=noise, ledger=ledger, moves=dict(context.moves))
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: noise every sum."""
         sums: Arrays = payload.get("update", {})
-        if self.noise is None or set(payload) != {"update"} or set(sums) != set(self.moves):
+        if self.noise is None or payload.keys() - {MOVED} != {"update"} or set(sums) != set(self.moves):
             raise ConfigError("'dp-sums' does not know what one row can change in what this task sends",
                               remedy="use it with 'kmeans', 'histogram-gbdt' or 'federated-id3', in a run")
         rng = release_rng(party, "noisy sums", secret=self.secret)
         spreads = {name: self.noise * len(sums) ** 0.5 * self.moves[name] for name in sums}
-        return {"update": {name: _noised(values, spreads[name], rng) for name, values in sums.items()}}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """At the coordinator: note who answered."""
-        if self.ledger is not None:
-            self.ledger.charge(replies, round, self.noise or 0.0)
-        return replies
+        return {**payload, "update": {name: _noised(values, spreads[name], rng) for name, values in sums.items()}}
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the rows of the parties that answered most often have spent."""
-        return [{Release(noise): count for noise, count in bill} for bill in costliest(entries)]
-
-    def planned(self, noise: float, context: Context) -> list[Entry]:
-        """A party that answers as often as it can."""
-        rounds = range(1, context.rounds + 1, context.turns or 1)
-        return [Entry(round, noise, 1, (0,)) for round in rounds for _ in range(context.releases)]
-
-    def objections(self, context: Context) -> list[str]:
-        """None: whatever is made of noised sums is as private as they are."""
-        return []
+        return costliest(entries, lambda entry: Release(entry.noise))
 
     def words(self, context: Context) -> str:
         """What is done, and between which neighbours that hides the difference."""
@@ -179,6 +148,6 @@ class NoisySums:
                 "else sees it. Told is the epsilon of the parties that answered most often.")
 
 
-def _noised(values: NDArray[Any], spread: float, rng: np.random.Generator) -> NDArray[Any]:
+def _noised(values: Floats, spread: float, rng: np.random.Generator) -> Floats:
     alone = {"": np.asarray(values, dtype=np.float64)}
     return plus_noise(alone, gaussian(alone, spread, rng), spread)[""]

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tequio.errors import ConfigError, DataError, PayloadError, PermissionDenied, TequioError
 from tequio.federation.exchange import Failure
-from tequio.federation.stages import COUNTED, vectors_in
+from tequio.federation.stages import BUFFERS, COUNTED, vectors_in
+from tequio.learners.descent import is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
+    from tequio.federation.stages import Layout
     from tequio.learners.learner import Arrays
 
 PROTOCOL_TASKS = frozenset({
@@ -38,8 +39,27 @@ They carry no update of themselves: what a party releases in them it has held si
 of the run, or is a key, a share or a proof.
 """
 
-HELD = "held updates"
-"""Under this name a party's state keeps updates until they are summed."""
+Numbers = NDArray[np.floating]
+
+
+class OfRound(TypedDict, total=False):
+    """What is of use in one round only."""
+
+    round: int
+
+
+class Held(OfRound, total=False):
+    """Updates that a party keeps until they are summed, and small whole numbers that are summed with them."""
+
+    vectors: dict[str, Numbers]
+    extra_counts: dict[str, NDArray[np.int64]]
+
+
+class Residuals(TypedDict, total=False):
+    """What compression has left out so far, by stage and array, to be added to the next update."""
+
+    left: dict[str, Numbers]
+
 
 LARGEST_MODEL = 1 << 31
 """More numbers than this are no model, whatever a reply claims."""
@@ -51,12 +71,19 @@ _KINDS = {"<f2", "<f4", "<f8"}
 
 
 def sent(payload: Payload, encode: Callable[[str, Payload], Payload], mark: str) -> Payload:
-    """The payload with every update in it encoded; those that an earlier stage has encoded count as updates too."""
-    names = {*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))}
+    """The payload with every update in it encoded; those that an earlier stage has encoded count as updates too.
+
+    Batch-norm statistics and other buffers go as they are: they are few, and a wrong variance ruins a model.
+    """
+    names = {*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))} - {BUFFERS}
+    # A code would hide values that are not finite, and what is left out of it would stay in the party's state for good.
+    for name in names:
+        if not is_finite(split(payload[name])[0].values()):
+            raise DataError(f"'{name}' has values that are not finite", remedy="lower local.learning_rate")
     return {name: {"by": mark, **encode(name, value)} if name in names else value for name, value in payload.items()}
 
 
-def is_encoded(value: Any) -> bool:
+def is_encoded(value: object) -> bool:
     """Whether a stage made this of an update."""
     return isinstance(value, dict) and isinstance(value.get("by"), str)
 
@@ -72,9 +99,11 @@ def received(replies: Replies, decode: Callable[[Payload], Payload], mark: str) 
     answers, failures = [], list(replies.failures)
     for reply in replies:
         try:
-            content = {name: decode(value) if is_encoded(value) and value["by"] == mark else value
-                       for name, value in reply.payload.items()}
-            answers.append(replace(reply, payload=content))
+            found = {name: decode(value) for name, value in reply.payload.items()
+                     if is_encoded(value) and value["by"] == mark}
+            if not all(is_finite(split(value)[0].values()) for value in found.values()):
+                raise PayloadError("its reply has values that are not finite")
+            answers.append(replace(reply, payload={**reply.payload, **found}))
         except TequioError as cause:
             failures.append(Failure(reply.party, cause.message, cause.remedy))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as cause:
@@ -87,19 +116,19 @@ def as_vector(update: Arrays) -> NDArray[np.float32]:
     return np.concatenate([values.reshape(-1).astype(np.float32, copy=False) for values in update.values()])
 
 
-def as_one(arrays: Arrays) -> NDArray[Any]:
+def as_one(arrays: Arrays) -> Numbers:
     """All entries in one vector, in single precision where the update is."""
     if all(values.dtype.itemsize <= 4 for values in arrays.values()):
         return as_vector(arrays)
     return np.concatenate([values.reshape(-1).astype(np.float64) for values in arrays.values()])
 
 
-def layout_of(update: Arrays) -> list[list[Any]]:
-    """Names, types and shapes: all that is needed to cut the vector again."""
-    return [[name, values.dtype.newbyteorder("<").str, list(values.shape)] for name, values in update.items()]
+def layout_of(update: Arrays) -> Layout:
+    """How to cut the update's vector again."""
+    return [(name, values.dtype.newbyteorder("<").str, list(values.shape)) for name, values in update.items()]
 
 
-def numbers_of(layout: list[list[Any]]) -> int:
+def numbers_of(layout: Layout) -> int:
     """How many numbers a layout holds."""
     count = sum(prod(_whole(length) for length in shape) for _, _, shape in layout)
     if count > LARGEST_MODEL:
@@ -107,7 +136,7 @@ def numbers_of(layout: list[list[Any]]) -> int:
     return count
 
 
-def cut_again(vector: NDArray[Any], layout: list[list[Any]]) -> Arrays:
+def cut_again(vector: Numbers, layout: Layout) -> Arrays:
     """The named arrays back from a vector."""
     if numbers_of(layout) != len(vector):
         raise PayloadError(f"an update of {len(vector)} numbers does not have the shapes that it claims")
@@ -123,22 +152,27 @@ def cut_again(vector: NDArray[Any], layout: list[list[Any]]) -> Arrays:
 
 def with_residual(party: Party, key: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
     """The vector with what the party could not send before; nothing is added where the model has changed its size."""
-    left = party.state.get(key)
-    return vector if left is None or len(left) != len(vector) else vector + left
+    left = party.recall(Residuals).get("left", {}).get(key)
+    return vector if left is None or len(left) != len(vector) else (vector + left).astype(np.float32, copy=False)
 
 
-def _whole(length: Any) -> int:
+def keep_residual(party: Party, key: str, left: Numbers) -> None:
+    """What the party could not send this time."""
+    party.keep(Residuals, {"left": {**party.recall(Residuals).get("left", {}), key: left}})
+
+
+def _whole(length: object) -> int:
     if not isinstance(length, int) or length < 0:
         raise PayloadError(f"an update claims to have a side of {length!r}")
     return length
 
 
-def forget_older(party: Party, *names: str) -> None:
+def forget_older(party: Party, *kinds: type[OfRound]) -> None:
     """Drop what was left of earlier rounds, in which the party did not get to the end."""
-    for name in (HELD, *names):
-        kept = party.state.get(name)
-        if kept and kept["round"] != party.round:
-            del party.state[name]
+    every: tuple[type[OfRound], ...] = (Held, *kinds)
+    for kind in every:
+        if party.recall(kind).get("round", party.round) != party.round:
+            party.forget(kind)
 
 
 def hold(party: Party, payload: Payload, mark: str) -> Payload:
@@ -146,7 +180,8 @@ def hold(party: Party, payload: Payload, mark: str) -> Payload:
     names = [*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))]
     _refuse_others(payload, names, mark)
     parts = {name: split(payload[name]) for name in names}
-    party.state[HELD] = {"round": party.round, "vectors": {name: as_one(arrays) for name, (arrays, _) in parts.items()}}
+    party.forget(Held)
+    party.keep(Held, {"round": party.round, "vectors": {name: as_one(arrays) for name, (arrays, _) in parts.items()}})
     shown = {**payload, **{name: {"by": mark, "layout": layout_of(arrays), "rest": rest}
                            for name, (arrays, rest) in parts.items()}}
     counted = shown.pop(COUNTED, {})
@@ -155,23 +190,22 @@ def hold(party: Party, payload: Payload, mark: str) -> Payload:
 
 def with_extra_counts(party: Party, payload: Payload, counts: dict[str, NDArray[np.int64]]) -> Payload:
     """Held updates carry extra counts: small whole numbers that are summed as they are. How many there are is shown."""
-    party.state[HELD] = {**party.state[HELD], "riders": counts}
-    return {**payload, **{name: {**payload[name], "riders": len(extra)} for name, extra in counts.items()}}
+    party.keep(Held, {"extra_counts": counts})
+    return {**payload, **{name: {**payload[name], "extra_counts": len(extra)} for name, extra in counts.items()}}
 
 
-def held(party: Party, name: str) -> NDArray[Any]:
+def held(party: Party, name: str) -> Numbers:
     """The update that the party holds under a name."""
-    kept = party.state.get(HELD, {"round": -1, "vectors": {}})
-    if kept["round"] != party.round or name not in kept["vectors"]:
+    kept = party.recall(Held)
+    if kept.get("round") != party.round or name not in kept["vectors"]:
         raise PermissionDenied(f"party '{party.name}' holds no update '{name}' of this round: it has been summed "
                                "before, or was never made", remedy="each update is summed once")
-    vector: NDArray[Any] = kept["vectors"][name]
-    return vector
+    return kept["vectors"][name]
 
 
 def extra_counts(party: Party, name: str, parties: int) -> NDArray[np.int64]:
     """The extra counts that another stage put beside an update; their sum over all parties must not overflow."""
-    counts: NDArray[np.int64] = party.state[HELD].get("riders", {}).get(name, np.empty(0, dtype=np.int64))
+    counts = party.recall(Held).get("extra_counts", {}).get(name, np.empty(0, dtype=np.int64))
     if counts.size and int(np.abs(counts).max()) * parties >= LARGEST_EXTRA_COUNT:
         raise DataError(f"extra counts of up to {np.abs(counts).max()} are too large for a sum of {parties} parties")
     return counts
@@ -179,11 +213,11 @@ def extra_counts(party: Party, name: str, parties: int) -> NDArray[np.int64]:
 
 def let_go(party: Party, name: str) -> None:
     """An update is summed once: a second sum with other parties would give it away by their difference."""
-    kept = party.state[HELD]
-    left = {other: vector for other, vector in kept["vectors"].items() if other != name}
-    party.state[HELD] = {**kept, "vectors": left}
-    if not left:
-        del party.state[HELD]
+    left = {other: vector for other, vector in party.recall(Held)["vectors"].items() if other != name}
+    if left:
+        party.keep(Held, {"vectors": left})
+    else:
+        party.forget(Held)
 
 
 def _refuse_others(payload: Payload, names: list[str], mark: str) -> None:
@@ -196,7 +230,7 @@ def _refuse_others(payload: Payload, names: list[str], mark: str) -> None:
                         remedy="use another algorithm, or leave the stage out")
 
 
-def _has_arrays(value: Any) -> bool:
+def _has_arrays(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return True
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()

@@ -11,14 +11,16 @@ import numpy as np
 from privacy.ways import population
 from tequio.engines.inline import InlineEngine
 from tequio.federation.federation import Federation, Rules
+from tequio.federation.population import state_name
 from tequio.privacy.aggregation.hidden_sums import Ring
-from tequio.privacy.updates import HELD
+from tequio.privacy.updates import Held
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Outcome, Reply
     from tequio.federation.stages import Summed
 
 Change = Callable[[Any], Any]
+HELD = state_name(Held)
 
 
 class Hostile(InlineEngine):

@@ -9,17 +9,19 @@ from scipy import stats
 
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
+from tequio.federation.population import state_name
 from tequio.privacy.aggregation.ckks import SLOTS, BlindSum, decrypted, encrypted, new_key, without_secret
-from tequio.privacy.aggregation.encrypted_sum import KEY, EncryptedSum
+from tequio.privacy.aggregation.encrypted_sum import EncryptedSum, Key
 from tequio.privacy.aggregation.secure_sum import SecureSum
-from tequio.privacy.updates import HELD
 
-from .summed import federation, in_plain, total, vectors
+from .summed import HELD, federation, in_plain, total, vectors
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Reply
 
 pytest.importorskip("tenseal")
+
+KEY = state_name(Key)
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +80,20 @@ def test_the_key_is_made_once_and_given_to_newcomers() -> None:
     here = federation(given)
     here.engine.lost = {"hello": {4}}
     total(here, EncryptedSum())
-    keys = [state.get(KEY) for state in here.engine.states().values()]
+    keys = [state.get(KEY, {}).get("key") for state in here.engine.states().values()]
     assert len(set(keys[:4])) == 1
     assert keys[4] is None
     here.engine.lost = {}
     held_again(here, given)
     np.testing.assert_array_equal(total(here, EncryptedSum()).mean, in_plain(given, np.ones(5), SecureSum()))
-    assert {state[KEY] for state in here.engine.states().values()} == {keys[0]}
+    assert {state[KEY]["key"] for state in here.engine.states().values()} == {keys[0]}
     assert [task for task, _ in here.engine.seen].count("encrypted-sum.take") == 3 + 1
 
 
 def test_the_key_never_crosses_in_the_open() -> None:
     here = federation(vectors(4))
     total(here, EncryptedSum())
-    key = here.engine.states()[0][KEY]
+    key = here.engine.states()[0][KEY]["key"]
     crossed = b"".join(bytes(part) for _, reply in here.engine.seen for value in reply.payload.values()
                        for part in (value if isinstance(value, list) else [value]) if isinstance(part, bytes))
     assert key not in crossed
@@ -104,7 +106,8 @@ def test_two_updates_are_never_summed() -> None:
 
 
 @pytest.mark.parametrize(("task", "change", "complaint"), [
-    ("hello", {"public": bytes(32)}, "has not signed"), ("hello", {"identity": 3}, "no key"),
+    ("hello", {"public": bytes(32)}, "has not signed"),
+    ("hello", {"identity": 3}, "'identity' of its reply is not bytes"),
     ("encrypt", {"ciphertexts": []}, "does not have 1 parts"), ("encrypt", {"ciphertexts": [b"x"]}, "cannot be read"),
 ])
 def test_a_malformed_message_is_the_failure_of_its_party(task: str, change: dict[str, Any], complaint: str) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from tequio.errors import PartyError, PayloadError, QuorumError
 from tequio.federation.federation import Rules
-from tequio.privacy.aggregation.keys import SHARE_BYTES, fresh_key, public_of
+from tequio.federation.population import state_name
+from tequio.privacy.aggregation.keys import SHARE_BYTES, Identity, fresh_key, public_of
 from tequio.privacy.aggregation.secure_sum import SecureSum
+from tequio.privacy.aggregation.secure_sum_tasks import Secrets
 
 from .summed import Hostile, federation, in_plain, total, vectors
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Reply
 
 STRICT = Rules(on_failure="stop")
+IDENTITY = state_name(Identity)
 
 
 def on_reply(task: str, party: int, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -51,11 +54,11 @@ def first_flipped(pieces: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize(("task", "change", "complaint"), [
     ("keys", lambda said: {"keys": public_of(fresh_key()) * 2}, "has not signed"),
     ("keys", lambda said: {"keys": said["keys"][:40]}, "has not signed"),
-    ("keys", lambda said: {"signature": 4}, "no keys"),
+    ("keys", lambda said: {"signature": 4}, "'signature' of its reply is not bytes"),
     ("shares", lambda said: {"boxes": said["boxes"][:-1]}, "one sealed box"),
     ("shares", lambda said: {"boxes": [b"", *said["boxes"][1:]]}, "one sealed box"),
-    ("shares", lambda said: {"commitments": 7}, "one sealed box"),
-    ("shares", lambda said: {"own mask": None}, "own mask"),
+    ("shares", lambda said: {"commitments": 7}, "'commitments' of its reply is not a list"),
+    ("shares", lambda said: {"own_mask": None}, "'own_mask' of its reply is not bytes"),
     ("masked", lambda said: {"masked": said["masked"][:-1]}, "masked update of 50"),
     ("masked", lambda said: {"masked": said["masked"].astype(np.int64)}, "masked update of 50"),
 ])
@@ -125,7 +128,7 @@ def test_another_identity_than_before_is_noticed() -> None:
     total(here, SecureSum())
     states = {party: {**state, **federation(given).engine.states()[party]}
               for party, state in here.engine.states().items()}
-    del states[2]["identity"]
+    del states[2][IDENTITY]
     here.engine.restore(states)
     with pytest.raises(PartyError, match="party 2 has another identity than before"):
         total(here, SecureSum())
@@ -160,7 +163,7 @@ def test_too_many_forged_shares_stop_the_sum() -> None:
 
 def test_a_dealer_that_shares_another_secret_is_named() -> None:
     here = federation(vectors(6))
-    here.engine.on_reply = on_reply("shares", 3, lambda said: {"own mask": b"sixteen bytes...."[:16]})
+    here.engine.on_reply = on_reply("shares", 3, lambda said: {"own_mask": b"sixteen bytes...."[:16]})
     with pytest.raises(PayloadError, match="party 3 shared another secret"):
         total(here, SecureSum())
 
@@ -174,9 +177,9 @@ def test_the_coordinator_never_carries_a_secret_in_the_open() -> None:
     def spying() -> Any:
         outcome = collect()
         for state in watched.states().values():
-            mine = state.get("secure-sum", {})
-            secrets_met.update(mine[name] for name in ("sealing", "masking", "own mask") if name in mine)
-            secrets_met.update({state["identity"]} if "identity" in state else ())
+            mine = state.get(state_name(Secrets), {})
+            secrets_met.update(mine[name] for name in ("sealing", "masking", "own_mask") if name in mine)
+            secrets_met.update({state[IDENTITY]["seed"]} if IDENTITY in state else ())
         return outcome
 
     watched.collect = spying  # type: ignore[method-assign]

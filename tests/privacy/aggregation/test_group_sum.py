@@ -10,7 +10,8 @@ import pytest
 import tequio
 from tequio.errors import ConfigError
 from tequio.federation.exchange import Reply
-from tequio.privacy.aggregation.group_sum import _fault, merge_group
+from tequio.federation.task import fault_of
+from tequio.privacy.aggregation.group_sum import _fault, hand_over, merge_group
 
 BASE = {"seed": 2, "rounds": 2, "data": {"name": "digits", "partition": {"name": "dirichlet", "parties": 7},
                                          "one_class": "allow"},
@@ -67,10 +68,15 @@ def test_merging_is_the_weighted_mean_whatever_was_merged_before() -> None:
     ({"mean": np.zeros(2), "weight": 1.0, "parties": [1, 9]}, "cannot stand for"),
     ({"mean": np.zeros(2), "weight": 1.0}, "cannot stand for"),
     ({"mean": np.zeros(3), "weight": 1.0, "parties": [1]}, "not 2 numbers"),
-    ({"mean": "x", "weight": 1.0, "parties": [1]}, "not 2 numbers"),
+    ({"mean": np.zeros(2, np.int64), "weight": 1.0, "parties": [1]}, "not 2 numbers"),
     ({"mean": np.zeros(2), "weight": 9.0, "parties": [1]}, "does not weigh"),
 ])
 def test_what_does_not_add_up_is_refused(said: dict[str, Any], told: str) -> None:
     fault = _fault(Reply(1, said), {1: 1.0, 2: 2.0}, 2)
     assert told in fault
     assert bool(told) == bool(fault)
+
+
+def test_what_is_no_mean_at_all_is_no_reply_of_the_task() -> None:
+    assert fault_of(hand_over.reply, {"mean": "x", "weight": 1.0, "parties": [1]}) == \
+        "'mean' of its reply is not an array"

@@ -9,11 +9,11 @@ from scipy import stats
 
 from tequio.errors import PartyError, QuorumError
 from tequio.federation.federation import Rules
+from tequio.federation.population import state_name
 from tequio.privacy.aggregation.secure_sum import SecureSum
-from tequio.privacy.aggregation.secure_sum_tasks import SECRETS
-from tequio.privacy.updates import HELD
+from tequio.privacy.aggregation.secure_sum_tasks import Secrets
 
-from .summed import federation, in_plain, total, vectors
+from .summed import HELD, federation, in_plain, total, vectors
 
 PHASES = ("keys", "shares", "masked", "unmask")
 
@@ -103,7 +103,7 @@ def test_secrets_are_gone_after_the_sum_and_updates_are_summed_once() -> None:
     here = federation(vectors(5))
     total(here, SecureSum())
     for state in here.engine.states().values():
-        assert SECRETS not in state
+        assert state_name(Secrets) not in state
         assert HELD not in state
     with pytest.raises(QuorumError):
         total(here, SecureSum())

@@ -8,7 +8,9 @@ import pytest
 
 from privacy.ways import Way, distance, length, mean, updates
 from tequio.federation.exchange import Replies, Reply
+from tequio.federation.population import state_name
 from tequio.privacy.compression.sparse import RandomK, TopK, kept
+from tequio.privacy.updates import Residuals
 
 
 def vector(*values: float) -> dict[str, np.ndarray]:
@@ -20,7 +22,7 @@ def test_the_largest_entries_cross_and_the_rest_waits_for_the_next_round() -> No
     np.testing.assert_array_equal(way.carry([vector(5, -1, 0.75, -9)])[0]["w"], [5, 0, 0, -9])
     # -1 - 1 and 0.75 + 0.5 are now larger than the new first entry
     np.testing.assert_array_equal(way.carry([vector(0.1, -1, 0.5, 0)])[0]["w"], [0, -2, 1.25, 0])
-    np.testing.assert_allclose(way.states[0]["top-k residual update"], [0.1, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(way.states[0][state_name(Residuals)]["left"]["top-k update"], [0.1, 0, 0, 0], rtol=1e-6)
 
 
 def test_without_feedback_what_is_left_out_is_lost() -> None:

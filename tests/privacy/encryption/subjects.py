@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.privacy.encryption.numbers import seeded
+from tequio.registry import build
 
 SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {"products": 2}}
 PACKAGES = {"paillier": "gmpy2", "ckks": "tenseal"}

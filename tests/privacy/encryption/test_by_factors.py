@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("gmpy2")
 
-from tequio.components import build
 from tequio.privacy.encryption.numbers import seeded
 from tequio.privacy.encryption.paillier_keys import encrypt_by_factors, powers
+from tequio.registry import build
 
 
 @pytest.fixture(scope="module")

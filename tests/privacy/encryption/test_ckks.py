@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.components import build
 from tequio.errors import EncryptionError
 from tequio.privacy.encryption.ckks_layout import Layout
 from tequio.privacy.encryption.scheme import wrap
+from tequio.registry import build
 
 from .subjects import drawing, secret
 

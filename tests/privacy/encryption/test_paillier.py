@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.components import build
 from tequio.errors import ConfigError, EncryptionError
 from tequio.privacy.encryption.paillier_keys import power_from, products_of_powers, read_public, table_of_powers
 from tequio.privacy.encryption.scheme import wrap
+from tequio.registry import build
 
 from .subjects import drawing, secret
 

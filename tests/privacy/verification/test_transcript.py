@@ -37,7 +37,7 @@ def rehashed(lines: list[Any], place: int) -> list[Any]:
     copied = changed(lines, place, value=7)
     for line, before in zip(copied[place:], copied[place - 1:], strict=False):
         line["previous"] = before["hash"]
-        line["hash"] = chained(before["hash"], digest_of(line))
+        line["hash"] = chained(before["hash"], digest_of(line["index"], line["body"]))
     return copied
 
 

@@ -13,7 +13,6 @@ import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError, PartyError, PayloadError
 from tequio.experiments.running.transcripts import TRANSCRIPT, verify_run
-from tequio.federation.algorithm import Algorithm
 from tequio.privacy.verification import verified
 from tequio.privacy.verification.proofs import digest_of_sum
 from tequio.privacy.verification.transcript import Transcript
@@ -94,10 +93,12 @@ def test_an_update_that_is_left_out_or_replaced_is_noticed_by_its_party(tmp_path
 
 
 def test_the_coordinator_that_sums_wrongly_finds_out_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(self: Algorithm, federation: Any, aggregated: Any) -> None:
-        verified.Verified().conclude(federation, replace(aggregated, updates=[aggregated.updates[0]] * 5))
+    honest = verified.Verified.after_aggregate
 
-    monkeypatch.setattr(Algorithm, "_concluded", changed)
+    def changed(self: verified.Verified, federation: Any, aggregated: Any) -> None:
+        honest(self, federation, replace(aggregated, updates=[aggregated.updates[0]] * 5))
+
+    monkeypatch.setattr(verified.Verified, "after_aggregate", changed)
     with pytest.raises(PayloadError, match="is not the sum of what was sent"):
         run(tmp_path, "open")
 

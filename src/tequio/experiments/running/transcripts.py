@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tequio import registry
 from tequio.algorithms.vertical.conversation import MESSAGES as KIND
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tequio.federation.algorithm import Algorithm
+    from tequio.privacy.verification.proofs import Facts
     from tequio.privacy.verification.transcript import Line
 
 
@@ -69,7 +70,7 @@ def verify_run(folder: Path) -> Verdict:
     findings += [found for found in map(_wrong_with, sound, [sound] * len(sound)) if found]
     if not findings and (folder / SUMMARY).is_file():
         findings += _wrong_end(lines, json.loads((folder / SUMMARY).read_text()))
-    sums = [line["body"] for line in sound if line["body"].get("kind") == "sum"]
+    sums = [cast("Facts", line["body"]) for line in sound if line["body"].get("kind") == "sum"]
     proved = sum(map(complete, sums))
     receipts = sum(len(line["body"]["parties"]) for line in sound if line["body"].get("kind") == "receipts")
     return Verdict(len(lines), proved, len(sums) - proved, receipts, tuple(findings))
@@ -79,7 +80,7 @@ def _wrong_with(line: Line, lines: Sequence[Line]) -> Finding | None:
     """What is wrong with a line that is in its place and signed."""
     body = line["body"]
     try:
-        what = wrong_with_sum(body) if body["kind"] == "sum" else \
+        what = wrong_with_sum(cast("Facts", body)) if body["kind"] == "sum" else \
             next(_false_receipts(body, lines), "") if body["kind"] == "receipts" else ""
     except (KeyError, TypeError, ValueError, IndexError) as cause:
         what = f"it cannot be understood ({cause!r})"
@@ -130,7 +131,7 @@ def _line(text: str) -> Line:
         line = json.loads(text)
     except ValueError:
         line = None
-    return line if isinstance(line, dict) and isinstance(line.get("body"), dict) else {"body": {}}
+    return cast("Line", line if isinstance(line, dict) and isinstance(line.get("body"), dict) else {"body": {}})
 
 
 COORDINATOR = "coordinator"

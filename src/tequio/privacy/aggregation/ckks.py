@@ -7,6 +7,7 @@ far less than one half at the scale used here, so that rounding makes sums of wh
 from __future__ import annotations
 
 from hashlib import sha256
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tequio.errors import MissingExtra, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -24,13 +26,12 @@ SLOTS = _DEGREE // 2
 _FARTHEST = 0.25
 
 
-def library() -> Any:
+def library() -> ModuleType:
     """The tenseal package."""
     try:
-        import tenseal
+        return import_module("tenseal")
     except ImportError:
         raise MissingExtra("tenseal", "privacy", "the stage 'encrypted-sum'") from None
-    return tenseal
 
 
 def new_key() -> bytes:
@@ -55,7 +56,7 @@ def fingerprint(key: bytes) -> str:
     return sha256(b"tequio ckks|" + key).hexdigest()
 
 
-def encrypted(key: bytes, values: NDArray[Any]) -> list[bytes]:
+def encrypted(key: bytes, values: NDArray[np.int64]) -> list[bytes]:
     """Whole numbers as ciphertexts of so many slots each."""
     seal = library()
     context = seal.context_from(key)
@@ -75,7 +76,7 @@ class BlindSum:
         if not isinstance(ciphertexts, list) or len(ciphertexts) != -(-size // SLOTS):
             raise PayloadError(f"an encrypted update does not have {-(-size // SLOTS)} parts")
         loaded = [self._loaded(data) for data in ciphertexts]
-        if [vector.size() for vector in loaded] != [len(part) for part in _parts(np.zeros(size))]:
+        if [vector.size() for vector in loaded] != [len(part) for part in _parts(np.zeros(size, dtype=np.int64))]:
             raise PayloadError(f"an encrypted update does not hold {size} numbers")
         self._sums = [one + other for one, other in zip(self._sums, loaded, strict=True)] if self._sums else loaded
 
@@ -83,7 +84,7 @@ class BlindSum:
         """The sum, still encrypted."""
         return [vector.serialize() for vector in self._sums]
 
-    def _loaded(self, data: Any) -> Any:
+    def _loaded(self, data: object) -> Any:
         try:
             return self._seal.ckks_vector_from(self._context, data)
         except (ValueError, RuntimeError, TypeError) as cause:
@@ -104,6 +105,6 @@ def decrypted(key: bytes, ciphertexts: Sequence[bytes]) -> NDArray[np.int64]:
     return whole.astype(np.int64)
 
 
-def _parts(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def _parts(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     for start in range(0, len(values), SLOTS):
         yield values[start:start + SLOTS]

@@ -8,24 +8,24 @@ simulation there is nobody on the way, and the coordinator makes the same means 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.federation.models import weighted_mean
-from tequio.federation.stages import NUMBERS, Summed, StageSpec
-from tequio.federation.task import task
+from tequio.federation.aggregation import weighted_mean
+from tequio.federation.stages import NUMBERS, StageSpec, Summed, SummingStage
+from tequio.federation.task import Reveals, TimedSettings, task
 from tequio.federation.topology import Hierarchical
-from tequio.privacy.aggregation.hidden_sums import Phases
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
+from tequio.privacy.aggregation.secure_sum_tasks import InSum
 from tequio.privacy.updates import forget_older, held, hold, let_go
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from tequio.federation.exchange import Replies, Reply
+    from tequio.federation.exchange import Reply
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
@@ -36,20 +36,16 @@ _PHASE = "hand-over"
 
 @register("stage", "group-sum", paper="Bonawitz et al., 2019")
 @dataclass(frozen=True)
-class GroupSum:
+class GroupSum(SummingStage):
     """Aggregators of a hierarchy pass on one weighted mean of their group's updates, and no single one.
 
     The numbers are those of the topology without this stage. Whoever runs an aggregator sees the updates of its group.
     """
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
-        return StageSpec(takes=NUMBERS, gives="hidden", hides=True)
-    sums_in_groups: ClassVar[bool] = True
+        return StageSpec(takes=NUMBERS, gives="hidden", hides=True, sums_in_groups=True)
 
     def enter(self, party: Party) -> None:
         """Before the task: forget what earlier rounds left."""
@@ -59,19 +55,16 @@ class GroupSum:
         """Hold the update back until its weight is known."""
         return hold(party, payload, "group-sum")
 
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """Nothing: there is nothing to read."""
-        return replies
-
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0, room: SumCapacity | None = None) -> Summed:
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
         """Ask for the updates; what comes is one mean a group, or single updates where nobody stands on the way."""
-        phases = Phases("group sum", self, federation, name, parties, 1)
+        phases = Phases("group sum", federation, name, parties, 1)
         weight_of = dict(zip(parties.tolist(), weights.tolist(), strict=True))
         groups = _groups(federation, federation.present(parties, f"dropout at {_PHASE}"))
         names = {party: [federation.name(other) for other in group] for group in groups for party in group}
         replies = phases.ask(_PHASE, parties, hand_over,
                              each={party: {"weight": weight_of[party], "together": names[party]} for party in names},
+                             settings=TimedSettings(local=NO_TRAINING),
                              fault=lambda reply: _fault(reply, weight_of, size))
         means = [merge_group([reply.payload for reply in replies if reply.party in group and "mean" in reply.payload])
                  for group in map(set, groups) if any(reply.party in group for reply in replies)]
@@ -80,21 +73,37 @@ class GroupSum:
         notes = {"group_sum": {"name": name, "groups": len(means), "summed": len(summed),
                                "arrived": sum("mean" in reply.payload for reply in replies)}}
         shares = np.array([weight_of[party] for party in summed.tolist()])
-        return Summed(whole["mean"], summed, float(whole["weight"]), notes, np.empty(0, np.int64), (0, 0.0, 0),
-                      shares / shares.sum(), np.empty(0, np.int64))
+        return Summed(whole["mean"].astype(np.float64, copy=False), summed, whole["weight"], notes,
+                      np.empty(0, np.int64), (0, 0.0, 0), shares / shares.sum(), np.empty(0, np.int64))
 
 
-def merge_group(replies: Sequence[Payload]) -> Payload:
+class GroupMean(TypedDict):
+    """The weighted mean of some parties' updates; where it is in that of another one of the group, only that it is."""
+
+    mean: NotRequired[NDArray[np.floating]]
+    weight: NotRequired[float]
+    parties: NotRequired[list[int]]
+    merged: NotRequired[bool]
+
+
+class HandOver(InSum):
+    """What the update weighs, and whose updates are merged on the way."""
+
+    weight: float
+    together: list[str]
+
+
+def merge_group(replies: Sequence[GroupMean]) -> GroupMean:
     """The weighted mean of what some parties handed over, in double precision, as if one had."""
     weights = np.array([reply["weight"] for reply in replies])
     vectors = [{"mean": reply["mean"].astype(np.float64)} for reply in replies]
-    return {**weighted_mean(vectors, weights), "weight": float(weights.sum()),
+    return {"mean": weighted_mean(vectors, weights)["mean"], "weight": float(weights.sum()),
             "parties": [party for reply in replies for party in reply["parties"]]}
 
 
-@task("group-sum.hand-over", merge=merge_group)
-def hand_over(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Give the held update away, once."""
+@task("group-sum.hand-over", settings=TimedSettings, reply=GroupMean, reveals=Reveals.UPDATE, merge=merge_group)
+def hand_over(party: Party, payload: HandOver, settings: TimedSettings) -> GroupMean:
+    """Give the held update away, once: to the aggregator, which sees it."""
     vector = held(party, payload["name"])
     let_go(party, payload["name"])
     return {"mean": vector, "weight": payload["weight"], "parties": [party.index]}
@@ -106,15 +115,14 @@ def _groups(federation: Federation, parties: NDArray[np.int64]) -> list[list[int
     return [parties[group].tolist() for group in places if len(group)]
 
 
-def _fault(reply: Reply, weights: Mapping[int, float], size: int) -> str:
+def _fault(reply: Reply[GroupMean], weights: Mapping[int, float], size: int) -> str:
     """What is wrong with what a party, or an aggregator in its place, handed over."""
     said = reply.payload
     if "mean" not in said:
-        return "" if said.get("merged") is True else "it handed nothing over"
-    mean, parties = said["mean"], said.get("parties")
-    if not isinstance(parties, list) or reply.party not in parties or not set(parties) <= weights.keys():
+        return "" if said.get("merged") else "it handed nothing over"
+    if reply.party not in said.get("parties", ()) or not set(said["parties"]) <= weights.keys():
         return "its update stands for parties that it cannot stand for"
-    if not isinstance(mean, np.ndarray) or mean.shape != (size,) or mean.dtype.kind != "f":
+    if said["mean"].shape != (size,) or said["mean"].dtype.kind != "f":
         return f"its update is not {size} numbers"
-    expected = float(np.sum([weights[party] for party in parties]))
+    expected = float(np.sum([weights[party] for party in said["parties"]]))
     return "" if said.get("weight") == expected else "its update does not weigh what it was told"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field, replace
 from math import floor, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
-    from tequio.federation.payload import Payload
-    from tequio.federation.stages import SumCapacity, Stage
-    from tequio.federation.task import Task
+    from tequio.federation.payload import Payload, R
+    from tequio.federation.stages import SumCapacity
+    from tequio.federation.task import S, Task
+    from tequio.privacy.aggregation.keys import Whole
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ class Ring:
         return cls(bits, 2.0 ** floor(log2(room / largest)), largest)
 
     @property
-    def kind(self) -> Any:
+    def kind(self) -> type[np.uint32] | type[np.uint64]:
         """The type of the ring's numbers."""
         return np.uint32 if self.bits == 32 else np.uint64
 
-    def encoded(self, values: NDArray[Any], share: float) -> NDArray[Any]:
+    def encoded(self, values: NDArray[np.floating], share: float) -> Whole:
         """share * values as numbers of the ring; refuses entries that are too large or not finite."""
         if not 0 <= share <= 1:
             raise DataError(f"a share of {share} in a weighted mean is not between 0 and 1")
@@ -62,7 +63,7 @@ class Ring:
         scaled: NDArray[np.float64] = np.rint(values.astype(np.float64) * (share * self.scale))
         return scaled.astype(np.int64).astype(self.kind)
 
-    def signed(self, total: NDArray[Any]) -> NDArray[np.int64]:
+    def signed(self, total: Whole) -> NDArray[np.int64]:
         """The numbers of the ring as whole numbers around nought; over scale and shares they are a weighted mean."""
         return total.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
 
@@ -77,16 +78,16 @@ class SumWeights:
     fewest: int = 0
 
     @classmethod
-    def of(cls, weights: NDArray[np.float64], room: SumCapacity | None) -> SumWeights:
+    def of(cls, weights: NDArray[np.float64], capacity: SumCapacity | None) -> SumWeights:
         """Shares of all parties that are asked, or of a capacity that does not depend on them."""
-        if room is None:
+        if capacity is None:
             total = float(weights.sum())
             return cls(weights / total, total, len(weights))
-        return cls(room.shares(weights), room.weight * room.parties, room.parties, room.fewest)
+        return cls(capacity.shares(weights), capacity.weight * capacity.parties, capacity.parties, capacity.fewest)
 
 
-# On the virtual clock these exchanges take the time of their messages only.
-_NO_TRAINING = LocalTraining(steps=1, batch=1)
+NO_TRAINING = LocalTraining(steps=1, batch=1)
+"""On the virtual clock the exchanges of a sum take the time of their messages only."""
 
 
 @dataclass(frozen=True)
@@ -94,25 +95,24 @@ class Phases:
     """One sum under way: `what` is what it is called in errors, `fewest` how many parties must be left."""
 
     what: str
-    stage: Stage
     federation: Federation
     name: str
     asked: NDArray[np.int64]
     fewest: int
     session: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
-    def ask(self, phase: str, parties: NDArray[np.int64], task: Task, payload: Payload | None = None,
-            each: Mapping[int, Payload] | None = None, *, fewest: int | None = None,
-            fault: Callable[[Reply], str] = lambda reply: "") -> Replies:
+    def ask(self, phase: str, parties: NDArray[np.int64], task: Task[S, R], payload: Payload | None = None,
+            each: Mapping[int, Payload] | None = None, *, settings: S, fewest: int | None = None,
+            fault: Callable[[Reply[R]], str] = lambda reply: "") -> Replies[R]:
         """The sound answers of one phase; `fault` says what is wrong with an answer."""
         present = self.federation.present(parties, f"dropout at {phase}")
         replies = self._quiet.ask(present, task, {"session": self.session, "name": self.name, **(payload or {})},
-                                  settings={"stage": self.stage, "local": _NO_TRAINING}, each=each)
+                                  settings=settings, each=each)
         replies = self.without(replies, {reply.party: what for reply in replies if (what := fault(reply))})
         self.require(phase, len(replies), fewest)
         return replies
 
-    def without(self, replies: Replies, faults: dict[int, str]) -> Replies:
+    def without(self, replies: Replies[R], faults: dict[int, str]) -> Replies[R]:
         """The answers without those of parties at fault, which have failed."""
         if faults:
             self._quiet.refuse(replies, faults)

@@ -14,22 +14,27 @@ from __future__ import annotations
 
 import secrets
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tequio.errors import PayloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Mapping, Sequence
 
     from tequio.federation.population import Party
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
-IDENTITY = "identity"
-"""Under this name a party's state keeps the seed of its signing key."""
+Whole = NDArray[np.unsignedinteger]
+
+
+class Identity(TypedDict, total=False):
+    """The seed of a party's signing key, and the identities of others as it first met them, by their number."""
+
+    seed: bytes
+    known: dict[str, bytes]
 
 
 def fresh_key() -> bytes:
@@ -83,9 +88,19 @@ def opened(key: bytes, box: bytes, about: bytes, whose: str) -> bytes:
 
 def identity_of(party: Party) -> bytes:
     """The seed of the party's signing key, made when it is first needed."""
-    seed: bytes = party.state.get(IDENTITY) or fresh_key()
-    party.state[IDENTITY] = seed
+    seed = party.recall(Identity).get("seed") or fresh_key()
+    party.keep(Identity, {"seed": seed})
     return seed
+
+
+def meet(party: Party, identities: Mapping[int, bytes]) -> None:
+    """Remember who others are; one that is not who it was when first met is refused."""
+    known = party.recall(Identity).get("known", {})
+    for other, identity in identities.items():
+        if known.get(str(other), identity) != identity:
+            raise PayloadError(f"party {other} has another identity than before",
+                               remedy="if it lost its state, its neighbours must forget it too")
+    party.keep(Identity, {"known": {**known, **{str(other): identity for other, identity in identities.items()}}})
 
 
 def signing_public(seed: bytes) -> bytes:
@@ -133,7 +148,7 @@ def shared(secret: bytes, needed: int, points: Sequence[int]) -> NDArray[np.uint
     return ((values + limbs) % PRIME).astype(np.uint32)
 
 
-def recovered(points: Sequence[int], shares: NDArray[Any]) -> bytes:
+def recovered(points: Sequence[int], shares: NDArray[np.uint32]) -> bytes:
     """The secret from as many shares as are needed."""
     at = np.asarray(points, dtype=np.int64)
     weights = _at_nought(at)
@@ -199,12 +214,12 @@ STRETCH = 1 << 17
 _NOUGHTS = bytes(STRETCH)
 
 
-def add_mask(values: NDArray[Any], key: bytes, *, subtract: bool = False) -> None:
+def add_mask(values: Whole, key: bytes, *, subtract: bool = False) -> None:
     """Add the stream of a key to the values, or take it off, in place and modulo the size of their type."""
     add_masks(values, [] if subtract else [key], [key] if subtract else [])
 
 
-def add_masks(values: NDArray[Any], added: Sequence[bytes], taken_off: Sequence[bytes] = ()) -> None:
+def add_masks(values: Whole, added: Sequence[bytes], taken_off: Sequence[bytes] = ()) -> None:
     """Add the streams of some keys to the values and take those of others off."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20

@@ -8,14 +8,14 @@ off the masks that parties leave behind when they drop out, as long as enough of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import PayloadError, QuorumError
-from tequio.federation.stages import NUMBERS, SumCapacity, Summed, StageSpec
-from tequio.privacy.aggregation.hidden_sums import Phases, Ring, SumWeights
+from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed, SummingStage
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     SHARE_BYTES,
@@ -31,7 +31,11 @@ from tequio.privacy.aggregation.keys import (
 )
 from tequio.privacy.aggregation.secure_sum_tasks import (
     COMMITMENT_BYTES,
-    SECRETS,
+    Masked,
+    Offered,
+    Secrets,
+    SecureSumSettings,
+    Shared,
     committed,
     help_unmask,
     offer_keys,
@@ -51,8 +55,11 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
+    from tequio.privacy.aggregation.keys import Whole
 
     Culprits = list[tuple[int, str]]
+    Secret = Literal["masks", "keys"]
+    Shares = dict[Secret, dict[int, bytes]]
 
 
 # Up to this number of parties each shares a mask with all others.
@@ -63,7 +70,7 @@ _FEWEST = 3
 
 @register("stage", "secure-sum", paper="Bonawitz et al., 2017; Bell et al., 2020")
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(SummingStage):
     """Secure aggregation: parties mask their updates so that only the weighted sum of all can be read.
 
     Numbers of rows, steps and losses cross in the open. A sum is exact in fixed point, whoever drops out.
@@ -82,29 +89,27 @@ class SecureSum:
     largest: Annotated[float, Gt(0)] = 64.0
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec(takes=NUMBERS, gives="hidden", hides=True)
 
     def enter(self, party: Party) -> None:
         """Before the task: forget what earlier rounds left."""
-        forget_older(party, SECRETS)
+        forget_older(party, Secrets)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Hold the update back until its weight is known."""
         return hold(party, payload, "secure-sum")
 
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """Nothing: there is nothing to read."""
-        return replies
+    @property
+    def ring(self) -> tuple[int, float]:
+        """As set."""
+        return self.bits, self.largest
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, riders: int = 0, room: SumCapacity | None = None) -> Summed:
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
         """Keys, shares, masked updates, unmasking."""
-        return _Sum(self, federation, name, parties, SumWeights.of(weights, room)).run(size, riders)
+        return _Sum(self, federation, name, parties, SumWeights.of(weights, capacity)).run(size, extra_counts)
 
     def degree(self, parties: int) -> int:
         """How many neighbours each party has."""
@@ -121,12 +126,14 @@ class _Sum:
         self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
         self._weights = weights
         self._shares = dict(zip(parties.tolist(), weights.shares.tolist(), strict=True))
-        self._phases = Phases("secure sum", stage, federation, name, parties,
+        self._settings = SecureSumSettings(threshold=stage.threshold, bits=stage.bits, largest=stage.largest,
+                                           local=NO_TRAINING)
+        self._phases = Phases("secure sum", federation, name, parties,
                               max(needed_of(len(parties), stage.threshold), _FEWEST))
 
     def run(self, size: int, extra_counts: int) -> Summed:
         """The weighted mean of those who sent a masked update."""
-        offered = self._phases.ask("keys", self._asked, offer_keys,
+        offered = self._phases.ask("keys", self._asked, offer_keys, settings=self._settings,
                                    fault=lambda reply: keys_fault(reply, self._phases.session))
         around = ring_of_neighbours(offered.parties, self._stage.degree(len(offered)),
                                     self._federation.rng("secure-sum neighbours"))
@@ -148,19 +155,21 @@ class _Sum:
         return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight, notes, whole[:size],
                       (ring.bits, ring.largest, self._weights.count), shares, whole[size:])
 
-    def _deal(self, offered: Replies, around: dict[int, list[int]]) -> Dealt:
+    def _deal(self, offered: Replies[Offered], around: dict[int, list[int]]) -> Dealt:
         """Let everybody share its secrets with its neighbours; keep those that enough neighbours can help."""
         keys = {reply.party: reply.payload for reply in offered}
-        shares = self._phases.ask("shares", offered.parties, share_secrets, each={
-            party: {"neighbours": others, **{what: [keys[other][one] for other in others] for what, one in (
-                ("keys", "keys"), ("identities", "identity"), ("signatures", "signature"))}}
-            for party, others in around.items()}, fault=lambda reply: shares_fault(reply, len(around[reply.party])))
+        each: dict[int, Payload] = {party: {
+            "neighbours": others, "keys": [keys[other]["keys"] for other in others],
+            "identities": [keys[other]["identity"] for other in others],
+            "signatures": [keys[other]["signature"] for other in others]} for party, others in around.items()}
+        shares = self._phases.ask("shares", offered.parties, share_secrets, each=each, settings=self._settings,
+                                  fault=lambda reply: shares_fault(reply, len(around[reply.party])))
         dealers = _with_enough_help({reply.party for reply in shares}, around, self._stage.threshold)
         self._phases.require("shares", len(dealers))
         return Dealt(self._phases.session, {party: keys[party]["keys"] for party in sorted(dealers)},
                      {reply.party: reply.payload for reply in shares if reply.party in dealers}, around)
 
-    def _collect(self, dealt: Dealt, size: int) -> Replies:
+    def _collect(self, dealt: Dealt, size: int) -> Replies[Masked]:
         """Carry the sealed shares on, and collect the masked updates."""
         each = {}
         for party in dealt.keys:
@@ -168,17 +177,25 @@ class _Sum:
             boxes = [dealt.said[other]["boxes"][dealt.around[other].index(party)] for other in senders]
             each[party] = {"senders": senders, "boxes": boxes, "share": self._shares[party]}
         return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, {"count": self._weights.count}, each,
+                                settings=self._settings,
                                 fault=lambda reply: masked_fault(reply, self._stage.bits, size))
 
-    def _unmask(self, dealt: Dealt, alive: set[int]) -> dict[int, Payload]:
+    def _unmask(self, dealt: Dealt, alive: set[int]) -> dict[int, Shares]:
         """Each party's shares: of the masks of those who answered, and of the keys of those who did not."""
-        wanted = {}
+        wanted: dict[int, Payload] = {}
         for party in sorted(alive):
             others = [other for other in dealt.around[party] if other in dealt.keys]
             wanted[party] = {"alive": [other for other in others if other in alive],
                              "gone": [other for other in others if other not in alive]}
-        replies = self._phases.ask("unmask", np.array(sorted(alive)), help_unmask, each=wanted)
-        return {reply.party: {**wanted[reply.party], **reply.payload} for reply in replies}
+        replies = self._phases.ask("unmask", np.array(sorted(alive)), help_unmask, each=wanted, settings=self._settings)
+        return {reply.party: {"masks": _by_dealer(wanted[reply.party]["alive"], reply.payload["masks"]),
+                              "keys": _by_dealer(wanted[reply.party]["gone"], reply.payload["keys"])}
+                for reply in replies}
+
+
+def _by_dealer(dealers: list[int], shares: list[bytes]) -> dict[int, bytes]:
+    """Whose shares a party showed; nobody's where it did not show one for each that it was asked for."""
+    return dict(zip(dealers, shares, strict=True)) if len(shares) == len(dealers) else {}
 
 
 def _with_enough_help(dealers: set[int], around: dict[int, list[int]], threshold: float) -> set[int]:
@@ -201,12 +218,12 @@ class Dealt:
 
     session: bytes
     keys: dict[int, bytes]
-    said: dict[int, Payload]
+    said: dict[int, Shared]
     around: dict[int, list[int]]
 
 
-def unmasked(sent: dict[int, NDArray[Any]], dealt: Dealt, shown: dict[int, Payload],
-             threshold: float) -> tuple[NDArray[Any], Culprits]:
+def unmasked(sent: dict[int, Whole], dealt: Dealt, shown: dict[int, Shares],
+             threshold: float) -> tuple[Whole, Culprits]:
     """The sum of what is under the masks, and who showed forged shares."""
     culprits: Culprits = []
     total = _sum_of(sent)
@@ -223,7 +240,7 @@ def unmasked(sent: dict[int, NDArray[Any]], dealt: Dealt, shown: dict[int, Paylo
     return total, culprits
 
 
-def _sum_of(sent: dict[int, NDArray[Any]]) -> NDArray[Any]:
+def _sum_of(sent: dict[int, Whole]) -> Whole:
     first, *others = sent.values()
     total = first.copy()
     for masked in others:
@@ -233,14 +250,14 @@ def _sum_of(sent: dict[int, NDArray[Any]]) -> NDArray[Any]:
     return total
 
 
-def _secret(dealer: int, what: str, dealt: Dealt, shown: dict[int, Payload], threshold: float,
+def _secret(dealer: int, what: Secret, dealt: Dealt, shown: dict[int, Shares], threshold: float,
             culprits: Culprits) -> bytes:
     """A party's own mask or masking key from its neighbours' shares; forged ones are told by their commitments."""
     points: list[int] = []
-    shares: list[NDArray[Any]] = []
+    shares: list[NDArray[np.uint32]] = []
     needed = needed_of(len(dealt.around[dealer]), threshold)
     for place, holder in enumerate(dealt.around[dealer]):
-        share = _share_of(dealer, holder, what, shown)
+        share = shown[holder][what].get(dealer) if holder in shown else None
         if share is None or len(points) == needed:
             continue
         if _is_true(dealer, holder, place, what, share, dealt):
@@ -252,7 +269,7 @@ def _secret(dealer: int, what: str, dealt: Dealt, shown: dict[int, Payload], thr
         raise QuorumError(f"only {len(points)} of {len(dealt.around[dealer])} neighbours of party {dealer} showed true "
                           f"shares, and {needed} are needed", remedy="ask more parties, or lower the stage's threshold")
     secret = recovered(points, np.stack(shares))
-    expected = dealt.said[dealer]["own mask"] if what == "masks" else dealt.keys[dealer][KEY_BYTES:]
+    expected = dealt.said[dealer]["own_mask"] if what == "masks" else dealt.keys[dealer][KEY_BYTES:]
     found = committed(dealt.session, dealer, -1, secret) if what == "masks" else public_of(secret)
     if found != expected:
         raise PayloadError(f"party {dealer} shared another secret than the one it uses, so that its masks cannot be "
@@ -260,46 +277,33 @@ def _secret(dealer: int, what: str, dealt: Dealt, shown: dict[int, Payload], thr
     return secret
 
 
-def _share_of(dealer: int, holder: int, what: str, shown: dict[int, Payload]) -> bytes | None:
-    said = shown.get(holder)
-    listed = said["alive" if what == "masks" else "gone"] if said else []
-    if not said or dealer not in listed or not isinstance(said[what], list) or len(said[what]) != len(listed):
-        return None
-    share: bytes = said[what][listed.index(dealer)]
-    return share
-
-
-def _is_true(dealer: int, holder: int, place: int, what: str, share: Any, dealt: Dealt) -> bool:
+def _is_true(dealer: int, holder: int, place: int, what: Secret, share: object, dealt: Dealt) -> bool:
     start = 0 if what == "masks" else COMMITMENT_BYTES
     promised = dealt.said[dealer]["commitments"][place][start:start + COMMITMENT_BYTES]
     return (isinstance(share, bytes) and len(share) == SHARE_BYTES
             and committed(dealt.session, dealer, holder, share) == promised)
 
 
-def keys_fault(reply: Reply, session: bytes) -> str:
+def keys_fault(reply: Reply[Offered], session: bytes) -> str:
     """What is wrong with the keys that a party offers, if anything."""
-    keys, identity, signed = (reply.payload.get(name) for name in ("keys", "identity", "signature"))
-    if not (isinstance(keys, bytes) and isinstance(identity, bytes) and isinstance(signed, bytes)):
-        return "it sent no keys"
+    keys, identity, signed = reply.payload["keys"], reply.payload["identity"], reply.payload["signature"]
     if len(keys) != 2 * KEY_BYTES or not is_signed(identity, signed, signed_part(session, reply.party, keys)):
         return "it sent keys that it has not signed for this sum"
     return ""
 
 
-def shares_fault(reply: Reply, neighbours: int) -> str:
+def shares_fault(reply: Reply[Shared], neighbours: int) -> str:
     """What is wrong with the form of sealed shares; whether they open is for their receivers to find out."""
-    boxes, promises = reply.payload.get("boxes"), reply.payload.get("commitments")
+    boxes, promises = reply.payload["boxes"], reply.payload["commitments"]
     for pieces, length in ((boxes, 2 * SHARE_BYTES + SEAL_BYTES), (promises, 2 * COMMITMENT_BYTES)):
-        if not isinstance(pieces, list) or len(pieces) != neighbours or not all(
-                isinstance(piece, bytes) and len(piece) == length for piece in pieces):
+        if len(pieces) != neighbours or any(not isinstance(piece, bytes) or len(piece) != length for piece in pieces):
             return "it did not send one sealed box and one commitment for each neighbour"
-    return "" if isinstance(reply.payload.get("own mask"), bytes) else "it did not commit to its own mask"
+    return ""
 
 
-def masked_fault(reply: Reply, bits: int, size: int) -> str:
+def masked_fault(reply: Reply[Masked], bits: int, size: int) -> str:
     """What is wrong with the form of a masked update."""
-    masked = reply.payload.get("masked")
-    if not isinstance(masked, np.ndarray) or masked.dtype.itemsize * 8 != bits or masked.shape != (size,) \
-            or masked.dtype.kind != "u":
+    masked = reply.payload["masked"]
+    if masked.dtype.itemsize * 8 != bits or masked.shape != (size,) or masked.dtype.kind != "u":
         return f"it did not send a masked update of {size} numbers of {bits} bits"
     return ""

@@ -7,18 +7,22 @@ alike and in codes that are unequally frequent. Bytes of equal rank are put side
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Interval
 
 from tequio.errors import MissingExtra, PayloadError
 from tequio.federation import payload as payloads
-from tequio.federation.stages import StageSpec
+from tequio.federation.stages import Stage, StageSpec
 from tequio.privacy.updates import received, sent
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
     from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
@@ -28,7 +32,7 @@ _LARGEST_GAIN, _ALWAYS_ALLOWED = 1000, 1 << 20
 
 @register("stage", "delta-zstd", paper="Collet and Kucherawy, 2021 (RFC 8878)")
 @dataclass(frozen=True)
-class DeltaZstd:
+class DeltaZstd(Stage):
     """Pack an update, which is the difference from the model sent out, by zstd: nothing is lost.
 
     Parameters:
@@ -38,11 +42,8 @@ class DeltaZstd:
     level: Annotated[int, Interval(ge=1, le=19)] = 3
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec(takes=("model", "common", "own", "code"), gives="bytes", adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
@@ -54,7 +55,7 @@ class DeltaZstd:
         return received(replies, _decode, "delta-zstd")
 
     def _encode(self, update: Payload) -> Payload:
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, NDArray[np.generic]] = {}
         skeleton = payloads.take_apart(update, arrays)
         data = payloads.encode({"what": skeleton_text(skeleton), "arrays": {
             key: shuffled(array) for key, array in arrays.items()},
@@ -78,13 +79,13 @@ def _decode(content: Payload) -> Payload:
     return update
 
 
-def shuffled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def shuffled(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """The first bytes of all numbers, then the second ones, and so on."""
     data = np.frombuffer(np.ascontiguousarray(array).tobytes(), dtype=np.uint8)
     return np.ascontiguousarray(data.reshape(-1, array.dtype.itemsize).T).reshape(-1)
 
 
-def in_order(data: np.ndarray[Any, Any], kind: np.dtype[Any], shape: list[int]) -> np.ndarray[Any, Any]:
+def in_order(data: NDArray[np.generic], kind: np.dtype[np.generic], shape: list[int]) -> NDArray[np.generic]:
     """The numbers back from shuffled bytes."""
     if kind.kind not in "fiub":
         raise PayloadError(f"packed bytes claim to hold numbers of type {kind.str}")
@@ -92,7 +93,7 @@ def in_order(data: np.ndarray[Any, Any], kind: np.dtype[Any], shape: list[int]) 
     return np.frombuffer(rows.tobytes(), dtype=kind).reshape(shape)
 
 
-def skeleton_text(skeleton: Any) -> bytes:
+def skeleton_text(skeleton: object) -> bytes:
     """What is left of an update without its arrays, as bytes of their own: references there are no arrays of ours."""
     import msgspec
 
@@ -109,7 +110,7 @@ def skeleton_of(data: bytes) -> Any:
         raise PayloadError(f"packed bytes hold no update: {cause}") from cause
 
 
-def zstd() -> Any:
+def zstd() -> ModuleType:
     """The zstandard package."""
     try:
         import zstandard

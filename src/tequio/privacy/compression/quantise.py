@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import PayloadError
-from tequio.federation.stages import StageSpec
-from tequio.privacy.updates import as_vector, cut_again, layout_of, received, sent, split, with_residual
+from tequio.federation.stages import Stage, StageSpec
+from tequio.privacy.updates import as_vector, cut_again, keep_residual, layout_of, received, sent, split, with_residual
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @register("stage", "quantise", paper="Alistarh et al., 2017")
 @dataclass(frozen=True)
-class Quantise:
+class Quantise(Stage):
     """Send each entry as one of a few levels between the ends of its block.
 
     Stochastic rounding is right on average; rounding to the nearest errs less each time, but always the same way, so
@@ -62,12 +62,12 @@ class Quantise:
 
     def _encode(self, party: Party, name: str, update: Payload) -> Payload:
         arrays, rest = split(update)
-        key, vector = f"quantise residual {name}", as_vector(arrays)
+        key, vector = f"quantise {name}", as_vector(arrays)
         vector = with_residual(party, key, vector) if self.error_feedback else vector
         low, step = self._levels(vector)
         codes = self._codes(in_blocks(vector, self.block), low, step, party.rng(f"quantise {name}"))
         if self.error_feedback:
-            party.state[key] = vector - self._values(codes, low, step)[:len(vector)]
+            keep_residual(party, key, vector - self._values(codes, low, step)[:len(vector)])
         return {"codes": packed(codes.reshape(-1)[:len(vector)], self.bits), "low": low, "step": step,
                 "layout": layout_of(arrays), "rest": rest}
 
@@ -85,8 +85,8 @@ class Quantise:
                rng: np.random.Generator) -> NDArray[np.uint8]:
         safe = np.where(step > 0, step, np.float32(1.0))[:, None]
         places = (blocks - low[:, None]) / safe
-        shift: Any = rng.random(blocks.shape, dtype=np.float32) if self.rounding == "stochastic" else np.float32(0.5)
-        levels: NDArray[np.float32] = np.clip(np.floor(places + shift), 0, (1 << self.bits) - 1)
+        places += rng.random(blocks.shape, dtype=np.float32) if self.rounding == "stochastic" else np.float32(0.5)
+        levels: NDArray[np.float32] = np.clip(np.floor(places), 0, (1 << self.bits) - 1)
         return levels.astype(np.uint8)
 
     def _values(self, codes: NDArray[np.uint8], low: NDArray[np.float32],

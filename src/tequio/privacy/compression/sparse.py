@@ -7,17 +7,18 @@ improving communication efficiency, 2016 (random masks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Interval
 
 from tequio.errors import PayloadError
 from tequio.federation.rng import stream
-from tequio.federation.stages import StageSpec
+from tequio.federation.stages import Stage, StageSpec
 from tequio.privacy.updates import (
     as_vector,
     cut_again,
+    keep_residual,
     layout_of,
     numbers_of,
     received,
@@ -39,7 +40,7 @@ Fraction = Annotated[float, Interval(gt=0, le=1)]
 
 @register("stage", "top-k", paper="Stich et al., 2018")
 @dataclass(frozen=True)
-class TopK:
+class TopK(Stage):
     """Send the largest entries of an update; what is left out is added to the party's next one.
 
     Parameters:
@@ -65,14 +66,14 @@ class TopK:
 
     def _encode(self, party: Party, name: str, update: Payload) -> Payload:
         arrays, rest = split(update)
-        key, vector = f"top-k residual {name}", as_vector(arrays)
+        key, vector = f"top-k {name}", as_vector(arrays)
         vector = with_residual(party, key, vector) if self.error_feedback else vector
         count = kept(len(vector), self.fraction)
         places = np.sort(np.argpartition(-np.abs(vector), count - 1)[:count])
         if self.error_feedback:
             left = vector.copy()
             left[places] = 0.0
-            party.state[key] = left
+            keep_residual(party, key, left)
         # Gaps between neighbours are small numbers, which a packing stage shrinks.
         gaps = np.diff(places, prepend=0).astype(np.uint32)
         return {"values": vector[places], "gaps": gaps, "layout": layout_of(arrays), "rest": rest}
@@ -91,7 +92,7 @@ class TopK:
 
 @register("stage", "random-k", paper="Konecny et al., 2016")
 @dataclass(frozen=True)
-class RandomK:
+class RandomK(Stage):
     """Send entries at random places, the same at every party in a round, scaled up so that the mean is right.
 
     The places follow from the seed and the round, so that they need not be sent, and sums of what crosses are sums of
@@ -106,11 +107,8 @@ class RandomK:
     seed: int = 0
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec(takes=("model",), gives="common", stretches=True)
 
     def send(self, party: Party, payload: Payload) -> Payload:
@@ -136,8 +134,7 @@ class RandomK:
         return cut_again(vector, content["layout"])
 
     def _places(self, round: int, size: int) -> NDArray[np.int64]:
-        drawn: Any = stream(self.seed, "random-k", round).permutation(size)[:kept(size, self.fraction)]
-        return np.sort(drawn)
+        return np.sort(stream(self.seed, "random-k", round).permutation(size)[:kept(size, self.fraction)])
 
 
 def kept(size: int, fraction: float) -> int:

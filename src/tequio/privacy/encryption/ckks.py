@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +17,8 @@ from tequio.privacy.encryption.scheme import Encrypted, refused, unwrap, wrap
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from numpy.typing import ArrayLike, NDArray
 
     from tequio.federation.payload import Payload
@@ -243,13 +246,12 @@ class Ckks:
                                   remedy="let all parties use the same 'products'")
 
 
-def need_tenseal() -> Any:
+def need_tenseal() -> ModuleType:
     """The package for CKKS."""
     try:
-        import tenseal
+        return import_module("tenseal")
     except ImportError:
         raise MissingExtra("tenseal", "privacy", "the encryption 'ckks'") from None
-    return tenseal
 
 
 def _times(row: Any, factor: Floats) -> Any:

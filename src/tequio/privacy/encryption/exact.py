@@ -7,7 +7,7 @@ on keys or randomness: the same inputs give the same values, bit for bit, under 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -48,34 +48,34 @@ class Group(Protocol):
     @property
     def fingerprint(self) -> str: ...  # noqa: D102
     def to_payload(self) -> Payload: ...  # noqa: D102
-    def encrypt(self, number: int, draw: Source) -> Any:
+    def encrypt(self, number: int, draw: Source) -> int:
         """A fresh ciphertext."""
         ...
-    def add(self, first: Any, second: Any) -> Any:
+    def add(self, first: int, second: int) -> int:
         """Of the sum."""
         ...
-    def negate(self, given: Any) -> Any:
+    def negate(self, given: int) -> int:
         """Of the number with the other sign."""
         ...
-    def times(self, given: Any, factor: int) -> Any:
+    def times(self, given: int, factor: int) -> int:
         """Of a multiple."""
         ...
-    def combine(self, given: Sequence[Any], factors: NDArray[np.int64]) -> list[Any]:
+    def combine(self, given: Sequence[int], factors: NDArray[np.int64]) -> list[int]:
         """For each column of `factors` the sum of the ciphertexts, each times its factor."""
         ...
-    def zero(self) -> Any:
+    def zero(self) -> int:
         """What adds nothing (anybody can see that)."""
         ...
     def width(self, bits: int) -> int:
         """Bytes of a ciphertext of a plaintext of so many bits."""
         ...
-    def check(self, given: Sequence[Any], whose: str) -> None:
+    def check(self, given: Sequence[int], whose: str) -> None:
         """Refuse what cannot be ciphertexts."""
         ...
-    def to_number(self, given: Any) -> int:
+    def to_number(self, given: int) -> int:
         """The ciphertext itself as a whole number."""
         ...
-    def from_number(self, number: int) -> Any:
+    def from_number(self, number: int) -> int:
         """The ciphertext back."""
         ...
 
@@ -167,10 +167,10 @@ class ExactKey:
         return replace(given, content=content, count=len(content), fraction=given.fraction + form.fraction, bits=bits,
                        fresh=False)
 
-    def sums(self, given: Encrypted, places: NDArray[np.integer[Any]], groups: int) -> Encrypted:
+    def sums(self, given: Encrypted, places: NDArray[np.integer], groups: int) -> Encrypted:
         """The sum of the rows at each place (a row at a negative one counts nowhere): the bins of a histogram."""
         _one_row_each(given, len(places))
-        found: list[Any] = [None] * groups
+        found: list[int | None] = [None] * groups
         for row, place in zip(given.content, places.tolist(), strict=True):
             if place >= 0:
                 found[place] = row if found[place] is None else self.group.add(found[place], row)
@@ -179,7 +179,7 @@ class ExactKey:
         bits = self._fit(given.bits + growth(len(places)), given.slot)
         return replace(given, content=content, count=groups, bits=bits, fresh=False)
 
-    def take(self, given: Encrypted, rows: NDArray[np.integer[Any]]) -> Encrypted:
+    def take(self, given: Encrypted, rows: NDArray[np.integer]) -> Encrypted:
         """Some of the rows."""
         _one_row_each(given, given.count)
         return replace(given, content=tuple(given.content[row] for row in rows.tolist()), count=len(rows))
@@ -250,7 +250,7 @@ class ExactKey:
                                   remedy="repeat the step; if it recurs, look for the party that sends wrong numbers")
         return found
 
-    def _side_by_side(self, rows: Sequence[Any], cell: int) -> Any:
+    def _side_by_side(self, rows: Sequence[int], cell: int) -> int:
         packed = rows[-1]
         for row in reversed(rows[:-1]):
             packed = self.group.add(self.group.times(packed, 1 << cell), row)
@@ -295,7 +295,7 @@ def _one_row_each(given: Encrypted, rows: int) -> None:
 class Secret(Protocol):
     """What opens one ciphertext."""
 
-    def open(self, ciphertext: Any) -> int:
+    def open(self, ciphertext: int) -> int:
         """The plaintext, as a signed number."""
         ...
 

@@ -12,7 +12,7 @@ Random bits come from the operating system, or from a stream where a transcript 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def room(bits: int) -> int:
     return (bits + 2 + 7) // 8
 
 
-def to_bytes(numbers: Sequence[Any], width: int, *, signed: bool = False) -> NDArray[np.uint8]:
+def to_bytes(numbers: Sequence[int], width: int, *, signed: bool = False) -> NDArray[np.uint8]:
     """Whole numbers as an array of bytes that may cross: one row each, little end first."""
     joined = b"".join(int(number).to_bytes(width, "little", signed=signed) for number in numbers)
     return np.frombuffer(joined, np.uint8).reshape(len(numbers), width)

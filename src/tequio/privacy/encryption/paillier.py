@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError
@@ -19,7 +20,6 @@ from tequio.registry import register
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
@@ -48,33 +48,35 @@ class PaillierGroup:
         """The key as it crosses."""
         return self.key.to_payload()
 
-    def encrypt(self, number: int, draw: Source) -> Any:
+    def encrypt(self, number: int, draw: Source) -> int:
         """(1 + number n) times a random power of the base."""
         modulus = self.key.squared
         table = table_of_powers(self.key.base, self.power_bits, modulus)
         return (1 + number * self.key.n) * power_from(table, draw(self.power_bits), modulus) % modulus
 
-    def add(self, first: Any, second: Any) -> Any:
+    def add(self, first: int, second: int) -> int:
         """The product of the ciphertexts."""
         return first * second % self.key.squared
 
-    def negate(self, given: Any) -> Any:
+    def negate(self, given: int) -> int:
         """The inverse of the ciphertext."""
         from gmpy2 import invert
 
-        return invert(given, self.key.squared)
+        inverse: int = invert(given, self.key.squared)
+        return inverse
 
-    def times(self, given: Any, factor: int) -> Any:
+    def times(self, given: int, factor: int) -> int:
         """The ciphertext to that power."""
         from gmpy2 import powmod
 
-        return powmod(given, factor, self.key.squared)
+        power: int = powmod(given, factor, self.key.squared)
+        return power
 
-    def combine(self, given: Sequence[Any], factors: NDArray[np.int64]) -> list[Any]:
+    def combine(self, given: Sequence[int], factors: NDArray[np.int64]) -> list[int]:
         """For each column of `factors` the product of the ciphertexts, each to its power."""
         return products_of_powers(given, factors, self.key.squared)
 
-    def zero(self) -> Any:
+    def zero(self) -> int:
         """The ciphertext 1."""
         return self.from_number(1)
 
@@ -82,7 +84,7 @@ class PaillierGroup:
         """All ciphertexts are as long as the square of the modulus."""
         return self.key.bits // 4
 
-    def check(self, given: Sequence[Any], whose: str) -> None:
+    def check(self, given: Sequence[int], whose: str) -> None:
         """Every ciphertext is in range and shares no factor with n: one greatest common divisor for all."""
         from gmpy2 import gcd, mpz
 
@@ -94,15 +96,16 @@ class PaillierGroup:
         if gcd(together, self.key.n) != 1:
             raise refused(whose, "a number shares a factor with the modulus, which no ciphertext does")
 
-    def to_number(self, given: Any) -> int:
+    def to_number(self, given: int) -> int:
         """The ciphertext itself as a whole number."""
         return int(given)
 
-    def from_number(self, number: int) -> Any:
+    def from_number(self, number: int) -> int:
         """The ciphertext back."""
         from gmpy2 import mpz
 
-        return mpz(number)
+        ciphertext: int = mpz(number)
+        return ciphertext
 
 
 @register("encryption", "paillier", paper="Paillier, 1999; Damgård, Jurik and Nielsen, 2010")
@@ -166,7 +169,7 @@ class Paillier:
 
 
 def _as_bytes(payload: Payload, names: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
-    return tuple((name, payload[name].tobytes()) for name in names if hasattr(payload.get(name), "tobytes"))
+    return tuple((name, payload[name].tobytes()) for name in names if isinstance(payload.get(name), np.ndarray))
 
 
 # Parties live only as long as a task: reading and checking a key, and its tables, are kept from task to task.
@@ -181,6 +184,4 @@ def _read_secret(content: tuple[tuple[str, bytes], ...], bits: int) -> Factors:
 
 
 def _as_arrays(content: tuple[tuple[str, bytes], ...]) -> Payload:
-    import numpy as np
-
     return {name: np.frombuffer(data, np.uint8) for name, data in content}

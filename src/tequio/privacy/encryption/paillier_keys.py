@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tequio.errors import EncryptionError, MissingExtra
 from tequio.privacy.encryption.numbers import below, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
@@ -28,24 +31,23 @@ KEY_BITS = (1024, 2048, 3072, 4096)
 STRENGTH = {1024: 80, 2048: 112, 3072: 128, 4096: 152}
 
 
-def need_gmpy2() -> Any:
+def need_gmpy2() -> ModuleType:
     """The package for long numbers."""
     try:
-        import gmpy2
+        return import_module("gmpy2")
     except ImportError:
         raise MissingExtra("gmpy2", "privacy", "the encryption 'paillier'") from None
-    return gmpy2
 
 
 @dataclass(frozen=True)
 class Modulus:
     """The public part: n, and an n-th power whose own powers are the randomness of ciphertexts."""
 
-    n: Any
-    base: Any
+    n: int
+    base: int
 
     @cached_property
-    def squared(self) -> Any:
+    def squared(self) -> int:
         """Ciphertexts are numbers modulo this."""
         return self.n * self.n
 
@@ -68,12 +70,12 @@ class Modulus:
 class Factors:
     """The secret part: the two primes, with what opening by the Chinese remainder theorem needs."""
 
-    p: Any
-    q: Any
+    p: int
+    q: int
     public: Modulus
 
     @cached_property
-    def _halves(self) -> list[tuple[Any, Any, Any]]:
+    def _halves(self) -> list[tuple[int, int, int]]:
         """For each prime: itself, its square, and what turns a logarithm into the plaintext."""
         from gmpy2 import invert, powmod
 
@@ -85,12 +87,13 @@ class Factors:
         return halves
 
     @cached_property
-    def _q_inverse(self) -> Any:
+    def _q_inverse(self) -> int:
         from gmpy2 import invert
 
-        return invert(self.q, self.p)
+        inverse: int = invert(self.q, self.p)
+        return inverse
 
-    def open(self, ciphertext: Any) -> int:
+    def open(self, ciphertext: int) -> int:
         """The plaintext, as a signed number."""
         from gmpy2 import powmod
 
@@ -140,37 +143,39 @@ def read_secret(payload: Payload, bits: int) -> Factors:
     return Factors(p, q, public)
 
 
-def _prime(bits: int, draw: Source) -> Any:
+def _prime(bits: int, draw: Source) -> int:
     from gmpy2 import mpz, next_prime
 
     # The two highest bits make the product of two such primes exactly twice as long.
-    while (prime := next_prime(mpz(draw(bits)) | 3 << bits - 2)) % 4 != 3 or prime.bit_length() != bits:
-        pass
+    prime: int = mpz(0)
+    while prime % 4 != 3 or prime.bit_length() != bits:
+        prime = next_prime(mpz(draw(bits)) | 3 << bits - 2)
     return prime
 
 
-def _number(payload: Payload, name: str) -> Any:
+def _number(payload: Payload, name: str) -> int:
     from gmpy2 import mpz
 
-    rows: Any = payload.get(name)
-    if getattr(rows, "ndim", 0) != 1 or str(getattr(rows, "dtype", "")) != "uint8":
+    rows = payload.get(name)
+    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype != np.uint8:
         raise EncryptionError(f"a Paillier key without '{name}' was received", remedy="ask the key holder for it again")
-    return mpz(from_bytes(rows[None, :])[0])
+    number: int = mpz(from_bytes(rows[None, :])[0])
+    return number
 
 
-def _array(number: Any, width: int) -> NDArray[np.uint8]:
+def _array(number: int, width: int) -> NDArray[np.uint8]:
     row: NDArray[np.uint8] = to_bytes([number], width)[0]
     return row
 
 
-def _number_bytes(number: Any) -> bytes:
+def _number_bytes(number: int) -> bytes:
     return int(number).to_bytes((number.bit_length() + 7) // 8, "little")
 
 
 _WIDEST_DIGIT = 12
 
 
-def encrypt_by_factors(factors: Factors, numbers: Sequence[int], power_bits: int, draw: Source) -> tuple[Any, ...]:
+def encrypt_by_factors(factors: Factors, numbers: Sequence[int], power_bits: int, draw: Source) -> tuple[int, ...]:
     """A fresh ciphertext of each (signed) number, randomised by powers of `power_bits` bits."""
     from gmpy2 import invert
 
@@ -185,7 +190,7 @@ def encrypt_by_factors(factors: Factors, numbers: Sequence[int], power_bits: int
     return tuple(found)
 
 
-def powers(base: Any, exponents: Sequence[int], bits: int, modulus: Any) -> list[Any]:
+def powers(base: int, exponents: Sequence[int], bits: int, modulus: int) -> list[int]:
     """The base to many powers of so many bits: digit by digit for all of them, so that one table is held at a time."""
     from gmpy2 import mpz
 
@@ -206,24 +211,25 @@ def powers(base: Any, exponents: Sequence[int], bits: int, modulus: Any) -> list
 _TABLE_ENTRIES = 1 << 15
 
 
-def products_of_powers(bases: Sequence[Any], exponents: NDArray[np.int64], modulus: Any) -> list[Any]:
+def products_of_powers(bases: Sequence[int], exponents: NDArray[np.int64], modulus: int) -> list[int]:
     """For each column the product of the bases, each to its own (signed) power, by Pippenger's buckets."""
     inverses = _inverses(bases, modulus) if (exponents < 0).any() else bases
     return [_product(bases, inverses, exponents[:, column].tolist(), modulus) for column in range(exponents.shape[1])]
 
 
-def _product(bases: Sequence[Any], inverses: Sequence[Any], exponents: list[int], modulus: Any) -> Any:
+def _product(bases: Sequence[int], inverses: Sequence[int], exponents: list[int], modulus: int) -> int:
     """Digits of all exponents, highest first: a base goes to the bucket of its digit, buckets are raised together."""
     from gmpy2 import mpz, powmod
 
     pairs = [(bases[row] if power > 0 else inverses[row], abs(power)) for row, power in enumerate(exponents) if power]
     longest = max((power.bit_length() for _, power in pairs), default=0)
     window = _window(len(pairs), longest)
-    result, mask = mpz(1), (1 << window) - 1
+    result: int = mpz(1)
+    mask = (1 << window) - 1
     for shift in range(-(-longest // window) * window - window, -1, -window):
         if result != 1:
             result = powmod(result, 1 << window, modulus)
-        buckets: list[Any] = [None] * (mask + 1)
+        buckets: list[int | None] = [None] * (mask + 1)
         for base, power in pairs:
             digit = (power >> shift) & mask
             if digit:
@@ -233,11 +239,12 @@ def _product(bases: Sequence[Any], inverses: Sequence[Any], exponents: list[int]
     return result
 
 
-def _raised(buckets: list[Any], modulus: Any) -> Any:
+def _raised(buckets: list[int | None], modulus: int) -> int:
     """The product of each bucket to the power of its place, by running products from the top."""
     from gmpy2 import mpz
 
-    running = total = mpz(1)
+    running: int = mpz(1)
+    total = running
     for held in reversed(buckets[1:]):
         if held is not None:
             running = running * held % modulus
@@ -250,7 +257,7 @@ def _window(count: int, longest: int) -> int:
     return min(range(1, 13), key=lambda bits: -(-longest // bits) * (count + 2 * (1 << bits) + bits))
 
 
-def _inverses(numbers: Sequence[Any], modulus: Any) -> list[Any]:
+def _inverses(numbers: Sequence[int], modulus: int) -> list[int]:
     """All inverses for the price of one and three multiplications each (Montgomery)."""
     from gmpy2 import invert, mpz
 
@@ -259,7 +266,7 @@ def _inverses(numbers: Sequence[Any], modulus: Any) -> list[Any]:
         before.append(running)
         running = running * number % modulus
     running = invert(running, modulus)
-    found: list[Any] = []
+    found: list[int] = []
     for number, product in zip(reversed(numbers), reversed(before), strict=True):
         found.append(running * product % modulus)
         running = running * number % modulus
@@ -267,7 +274,7 @@ def _inverses(numbers: Sequence[Any], modulus: Any) -> list[Any]:
 
 
 @lru_cache(maxsize=8)
-def table_of_powers(base: Any, bits: int, modulus: Any) -> tuple[tuple[Any, ...], ...]:
+def table_of_powers(base: int, bits: int, modulus: int) -> tuple[tuple[int, ...], ...]:
     """Row i holds the base to the powers 0, 1, ... times 2**(i * window), so that a power is one product a row."""
     from gmpy2 import mpz
 
@@ -282,7 +289,7 @@ def table_of_powers(base: Any, bits: int, modulus: Any) -> tuple[tuple[Any, ...]
     return tuple(rows)
 
 
-def power_from(table: tuple[tuple[Any, ...], ...], exponent: int, modulus: Any) -> Any:
+def power_from(table: tuple[tuple[int, ...], ...], exponent: int, modulus: int) -> int:
     """The power by one multiplication a row of the table."""
     mask = len(table[0]) - 1
     window = mask.bit_length()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -76,7 +76,7 @@ class PlainGroup:
         """As many bytes as numbers of that many bits need."""
         return (bits + 8) // 8
 
-    def check(self, given: Sequence[Any], whose: str) -> None:
+    def check(self, given: Sequence[int], whose: str) -> None:
         """Any number will do."""
 
     def to_number(self, given: int) -> int:

@@ -91,7 +91,7 @@ class PublicKey(Protocol):
         """
         ...
 
-    def reveal(self, opened: Payload, pad: Payload) -> NDArray[Any]:
+    def reveal(self, opened: Payload, pad: Payload) -> NDArray[np.floating]:
         """The values, from what the key holder opened and the pad."""
         ...
 
@@ -120,7 +120,7 @@ class SecretKey(Protocol):
         """The numbers as they are, exact, for `reveal`."""
         ...
 
-    def decrypt(self, given: Encrypted) -> NDArray[Any]:
+    def decrypt(self, given: Encrypted) -> NDArray[np.floating]:
         """The values, one row of `columns` each; flat where there is one column."""
         ...
 
@@ -149,11 +149,12 @@ _LARGEST = 1 << 31
 
 def wrap(given: Encrypted, fingerprint: str, content: NDArray[np.uint8]) -> Payload:
     """The payload of some ciphertexts that are already bytes."""
-    facts: Payload = {"key": fingerprint, **{name: getattr(given, name) for name in _FACTS}}
+    facts: Payload = {"key": fingerprint, "count": given.count, "fraction": given.fraction, "bits": given.bits,
+                      "columns": given.columns, "slot": given.slot, "together": given.together}
     return {**facts, "content": content, "digest": _digest(facts, content)}
 
 
-def unwrap(payload: Any, fingerprint: str, whose: str) -> tuple[Encrypted, NDArray[np.uint8]]:
+def unwrap(payload: object, fingerprint: str, whose: str) -> tuple[Encrypted, NDArray[np.uint8]]:
     """What `wrap` was given, once it is known to be whole and of this key. The content is still bytes."""
     if not isinstance(payload, dict) or payload.keys() != {"key", "content", "digest", *_FACTS}:
         raise refused(whose, "they are not ciphertexts")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     Points = NDArray[np.uint8]
 
 
-def written(ids: NDArray[Any]) -> list[bytes]:
+def written(ids: NDArray[np.generic]) -> list[bytes]:
     """The ids as bytes that are the same at every party: whole numbers in decimals, text as it stands."""
     if ids.dtype.kind == "f" and np.isfinite(ids).all() and (ids == np.floor(ids)).all():
         ids = ids.astype(np.int64)
     return [value if isinstance(value, bytes) else str(value).encode() for value in ids.tolist()]
 
 
-def require_ids(ids: NDArray[Any], whose: str) -> None:
+def require_ids(ids: NDArray[np.generic], whose: str) -> None:
     """Refuse missing and repeated ids. The error tells how many there are, never which."""
     values = ids.tolist()
     missing = sum(value is None or value in ("", b"") or value != value for value in values)
@@ -56,7 +56,7 @@ def new_order(size: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.PCG64(secrets.randbits(128))).permutation(size)
 
 
-def masked(ids: NDArray[Any], secret: bytes) -> Points:
+def masked(ids: NDArray[np.generic], secret: bytes) -> Points:
     """The ids as points times the secret."""
     return multiply(secret, hash_to_curve(written(ids)))
 

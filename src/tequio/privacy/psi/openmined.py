@@ -6,6 +6,7 @@ the bytes of their protocol buffers, and keys as bytes in a party's state.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from tequio.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from numpy.typing import NDArray
 
 _FALSE_POSITIVES = 1e-9  # plays no part in the raw form of a setup, but the library asks for it
@@ -74,9 +77,8 @@ def _read(kind: Any, content: bytes) -> Any:
     return message
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
     try:
-        import private_set_intersection.python as library
+        return import_module("private_set_intersection.python")
     except ImportError:
         raise MissingExtra("openmined.psi", "privacy", "the alignment 'openmined'") from None
-    return library

@@ -10,26 +10,55 @@ from __future__ import annotations
 import secrets
 from functools import lru_cache
 from hashlib import sha256, shake_256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tequio.errors import PayloadError, PermissionDenied
-from tequio.federation.task import task
+from tequio.federation.task import NoSettings, Reveals, task
 from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.keys import add_mask, identity_of, is_signed, signature
-from tequio.privacy.verification.transcript import canonical, follow
+from tequio.privacy.updates import Numbers, OfRound
+from tequio.privacy.verification.transcript import Chain, Line, canonical, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from tequio.federation.payload import Payload
     from tequio.federation.population import Party
 
-MINE, CHAIN = "committed updates", "transcript"
-"""Under these names a party's state keeps what it committed to, and what it has seen of the transcript."""
+    _Input = Literal["round", "name", "parties", "identities", "commitments", "shares", "ring", "digest"]
+
+
+class Facts(TypedDict):
+    """What a line of the transcript says about a sum, party by party where there is one of each.
+
+    What stands before `challenge` is fixed before the challenge is known, which follows from it.
+    """
+
+    round: int
+    name: str
+    parties: list[int]
+    identities: list[str]
+    commitments: list[str]
+    commitment_signatures: list[str]
+    shares: list[float]
+    ring: list[float]
+    digest: str
+    challenge: NotRequired[str]
+    parts: NotRequired[list[str]]
+    part_signatures: NotRequired[list[str]]
+    blinding: NotRequired[str]
+    projection: NotRequired[str]
+
+
+class Committed(OfRound, total=False):
+    """By name the updates that a party has committed to, and what it committed with."""
+
+    vectors: dict[str, Numbers]
+    salts: dict[str, bytes]
+    blindings: dict[str, NDArray[np.int64]]
+
 
 MODULUS = int(
     "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd"
@@ -94,16 +123,16 @@ def _dot(direction: NDArray[np.uint32], whole: NDArray[np.int64]) -> int:
     return total
 
 
-def _exact_sum(products: NDArray[Any]) -> int:
+def _exact_sum(products: NDArray[np.int64]) -> int:
     starts = np.arange(0, len(products), _STRETCH)
     return sum(int(stretch) for stretch in np.add.reduceat(products, starts)) if len(products) else 0
 
 
-INPUTS = ("round", "name", "parties", "identities", "commitments", "shares", "ring", "digest")
+INPUTS: tuple[_Input, ...] = ("round", "name", "parties", "identities", "commitments", "shares", "ring", "digest")
 """Facts that are fixed before the challenge is known; the challenge follows from them."""
 
 
-def challenge_of(facts: Payload) -> str:
+def challenge_of(facts: Facts) -> str:
     """Random directions that nobody could choose: they follow from what was sent and from the claimed sum."""
     return sha256(b"tequio challenge|" + canonical([facts[name] for name in INPUTS])).hexdigest()
 
@@ -113,7 +142,7 @@ def digest_of_sum(whole: NDArray[np.int64]) -> str:
     return sha256(np.ascontiguousarray(whole, dtype="<i8").tobytes()).hexdigest()
 
 
-def digest_of_update(salt: bytes, vector: NDArray[Any]) -> str:
+def digest_of_update(salt: bytes, vector: Numbers) -> str:
     """A hash commitment to an update."""
     return sha256(salt + np.ascontiguousarray(vector).tobytes()).hexdigest()
 
@@ -133,19 +162,20 @@ def receipt_words(hash_: str) -> bytes:
     return canonical(["checked", hash_])
 
 
-def complete(facts: Payload) -> bool:
+def complete(facts: Facts) -> bool:
     """Whether every party that was summed also proved its part."""
     return all(facts["parts"])
 
 
-def wrong_with_sum(facts: Payload, whole: NDArray[np.int64] | None = None) -> str:
+def wrong_with_sum(facts: Facts, whole: NDArray[np.int64] | None = None) -> str:
     """Why a line about a sum cannot be true; with the sum itself, also why the sum is not what it says. Empty: it can.
 
     Where a party has not proved its part, only who was counted can be checked.
     """
     count = len(facts["parties"])
-    columns = ("identities", "commitments", "commitment_signatures", "shares", "parts", "part_signatures")
-    if any(len(facts[name]) != count for name in columns) or len(set(facts["parties"])) != count:
+    columns: list[Sequence[object]] = [facts["identities"], facts["commitments"], facts["commitment_signatures"],
+                                       facts["shares"], facts["parts"], facts["part_signatures"]]
+    if any(len(column) != count for column in columns) or len(set(facts["parties"])) != count:
         return "its columns do not fit together"
     if facts["challenge"] != challenge_of(facts):
         return "its challenge does not follow from what was sent"
@@ -154,7 +184,7 @@ def wrong_with_sum(facts: Payload, whole: NDArray[np.int64] | None = None) -> st
     return _wrong_signature(facts) or _wrong_arithmetic(facts, whole)
 
 
-def _wrong_signature(facts: Payload) -> str:
+def _wrong_signature(facts: Facts) -> str:
     rows = zip(facts["parties"], facts["identities"], facts["commitments"], facts["commitment_signatures"],
                facts["parts"], facts["part_signatures"], strict=True)
     for party, identity, digest, signed, part, part_signed in rows:
@@ -166,7 +196,7 @@ def _wrong_signature(facts: Payload) -> str:
     return ""
 
 
-def _wrong_arithmetic(facts: Payload, whole: NDArray[np.int64] | None) -> str:
+def _wrong_arithmetic(facts: Facts, whole: NDArray[np.int64] | None) -> str:
     claimed = int(facts["projection"])
     if whole is not None:
         if digest_of_sum(whole) != facts["digest"]:
@@ -179,56 +209,94 @@ def _wrong_arithmetic(facts: Payload, whole: NDArray[np.int64] | None) -> str:
     return ""
 
 
-@task("verified.prove")
-def prove_part(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class ToProve(TypedDict):
+    """What is claimed about a sum, and whether updates crossed in the open, so that nothing summed the blindings."""
+
+    facts: Facts
+    open: bool
+
+
+class Part(TypedDict):
+    """A commitment to the product of a party's own numbers with the challenge, signed."""
+
+    part: str
+    signature: str
+    blinding: NotRequired[list[int]]
+
+
+class ToCheck(TypedDict):
+    """A line about a sum, the sum, and how the chain of the transcript leads there from what the party has seen."""
+
+    line: Line
+    sum: NDArray[np.int64]
+    coordinator: str
+    links: list[str]
+    since: int
+
+
+class Receipt(TypedDict):
+    """A signature under a line that was found right."""
+
+    signature: str
+
+
+# Commitments and signatures are random to those who do not know the blinding, and what the open sum tells is revealed
+# by the task that sent the updates.
+
+
+@task("verified.prove", settings=NoSettings, reply=Part, reveals=Reveals.NOTHING)
+def prove_part(party: Party, payload: ToProve, settings: NoSettings) -> Part:
     """Commit to the product of one's own numbers with the challenge; once only, or differences would tell them."""
     facts = payload["facts"]
     place = _own_place(party, facts)
-    name, mine = facts["name"], party.state[MINE]
+    name, mine = facts["name"], party.recall(Committed)
     if facts["challenge"] != challenge_of(facts):
         raise PayloadError("the challenge does not follow from what was sent: the coordinator chose it")
     if name not in mine["blindings"]:
         raise PermissionDenied(f"party '{party.name}' has proved its part of this sum already")
     bits, largest, parties = facts["ring"]
-    ring = Ring.of(bits, largest, parties)
+    ring = Ring.of(int(bits), largest, int(parties))
     whole = ring.signed(ring.encoded(mine["vectors"][name], facts["shares"][place]))
     limbs = mine["blindings"][name]
     part = f"{commitment(projection(bytes.fromhex(facts['challenge']), whole), blinding_of(limbs)):x}"
-    party.state[MINE] = {**mine, "blindings": {other: kept for other, kept in mine["blindings"].items()
-                                               if other != name}}
-    reply = {"part": part, "signature": signature(identity_of(party), product_words(facts["challenge"], part)).hex()}
-    return {**reply, "blinding": limbs.tolist()} if payload["open"] else reply
+    party.keep(Committed, {"blindings": {other: kept for other, kept in mine["blindings"].items() if other != name}})
+    signed = signature(identity_of(party), product_words(facts["challenge"], part)).hex()
+    if payload["open"]:
+        return {"part": part, "signature": signed, "blinding": limbs.tolist()}
+    return {"part": part, "signature": signed}
 
 
-@task("verified.check")
-def check_line(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@task("verified.check", settings=NoSettings, reply=Receipt, reveals=Reveals.NOTHING)
+def check_line(party: Party, payload: ToCheck, settings: NoSettings) -> Receipt:
     """Check a line of the transcript and the sum that it is about, and sign that both are right."""
     line, known = payload["line"], _known(party, payload)
     follow(known, line, payload["links"])
-    facts = line["body"]
+    facts = cast("Facts", line["body"])
     _own_place(party, facts)
     wrong = wrong_with_sum(facts, payload["sum"])
     if wrong:
         raise PayloadError(f"the aggregate of round {facts['round']} is not the sum of what was sent: {wrong}",
                            remedy="the coordinator has changed it; trust it no more")
-    let_go_of(party, facts["name"])
-    party.state[CHAIN] = {"coordinator": known["coordinator"], "index": line["index"], "hash": line["hash"]}
+    _let_go_of(party, facts["name"])
+    party.keep(Chain, {"coordinator": known["coordinator"], "index": line["index"], "hash": line["hash"]})
     return {"signature": signature(identity_of(party), receipt_words(line["hash"])).hex()}
 
 
-def let_go_of(party: Party, name: str) -> None:
+def _let_go_of(party: Party, name: str) -> None:
     """A sum that was found right needs no second check: forget the update."""
-    mine = party.state[MINE]
-    left = {what: {other: kept for other, kept in mine[what].items() if other != name}
-            for what in ("vectors", "salts", "blindings")}
-    party.state[MINE] = {"round": mine["round"], **left}
-    if not left["vectors"]:
-        del party.state[MINE]
+    mine = party.recall(Committed)
+    vectors = {other: kept for other, kept in mine["vectors"].items() if other != name}
+    if not vectors:
+        party.forget(Committed)
+        return
+    party.keep(Committed, {
+        "vectors": vectors, "salts": {other: kept for other, kept in mine["salts"].items() if other != name},
+        "blindings": {other: kept for other, kept in mine["blindings"].items() if other != name}})
 
 
-def _known(party: Party, payload: Payload) -> Payload:
+def _known(party: Party, payload: ToCheck) -> Chain:
     """What the party has seen of the transcript; the coordinator's key is the one that it first met."""
-    known: Payload = party.state.get(CHAIN) or {"coordinator": payload["coordinator"]}
+    known = party.recall(Chain) or {"coordinator": payload["coordinator"]}
     if payload["coordinator"] != known["coordinator"]:
         raise PayloadError("the transcript is signed by another key than before")
     if payload["since"] != known.get("index", -1):
@@ -237,14 +305,14 @@ def _known(party: Party, payload: Payload) -> Payload:
     return known
 
 
-def _own_place(party: Party, facts: Payload) -> int:
+def _own_place(party: Party, facts: Facts) -> int:
     """Where the party stands in a sum; refuses one that does not count what the party sent."""
-    name, mine = facts["name"], party.state.get(MINE, {"round": -1})
-    if mine["round"] != facts["round"] or facts["round"] != party.round or name not in mine["vectors"]:
+    name, mine = facts["name"], party.recall(Committed)
+    if mine.get("round") != facts["round"] or facts["round"] != party.round or name not in mine["vectors"]:
         raise PayloadError(f"party '{party.name}' sent no update '{name}' in round {facts['round']}")
     if party.index not in facts["parties"]:
         raise PayloadError(f"the update of party '{party.name}' was not counted")
-    place = int(facts["parties"].index(party.index))
+    place = facts["parties"].index(party.index)
     if facts["commitments"][place] != digest_of_update(mine["salts"][name], mine["vectors"][name]):
         raise PayloadError(f"another update than that of party '{party.name}' was counted in its name")
     return place

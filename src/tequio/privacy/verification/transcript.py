@@ -10,19 +10,34 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tequio.errors import PayloadError
+from tequio.federation.payload import Payload
 from tequio.privacy.aggregation.keys import fresh_key, is_signed, signature, signing_public
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tequio.federation.payload import Payload
-
-    Line = dict[str, Any]
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 BEGINNING = "0" * 64
+
+
+class Line(TypedDict):
+    """A line: its number, the hash of the one before, what it says, and its own hash, signed."""
+
+    index: int
+    previous: str
+    body: Payload
+    hash: str
+    signature: str
+
+
+class Chain(TypedDict, total=False):
+    """What a party has seen of a transcript: whose it is, and the last line."""
+
+    coordinator: str
+    index: int
+    hash: str
 
 
 class Transcript:
@@ -42,22 +57,23 @@ class Transcript:
     @property
     def last_hash(self) -> str:
         """Hash of the last line."""
-        return str(self.lines[-1]["hash"]) if self.lines else BEGINNING
+        return self.lines[-1]["hash"] if self.lines else BEGINNING
 
-    def append(self, kind: str, facts: Payload) -> Line:
+    def append(self, kind: str, facts: Mapping[str, object]) -> Line:
         """Add, sign and write a line."""
         if not self.lines and kind != "start":
             self.append("start", {"coordinator": self.public.hex()})
-        line: Line = {"index": len(self.lines), "previous": self.last_hash, "body": {"kind": kind, **facts}}
-        line["hash"] = chained(line["previous"], digest_of(line))
-        line["signature"] = signature(self._seed, str(line["hash"]).encode()).hex()
+        index, previous, body = len(self.lines), self.last_hash, {"kind": kind, **facts}
+        hash_ = chained(previous, digest_of(index, body))
+        line: Line = {"index": index, "previous": previous, "body": body, "hash": hash_,
+                      "signature": signature(self._seed, hash_.encode()).hex()}
         self._write(line)
         self.lines.append(line)
         return line
 
     def links(self, since: int, until: int) -> list[str]:
         """Digests of the lines after one place and before another, to follow the chain by."""
-        return [digest_of(line) for line in self.lines[since + 1:until]]
+        return [digest_of(line["index"], line["body"]) for line in self.lines[since + 1:until]]
 
 
 @dataclass(frozen=True)
@@ -68,9 +84,9 @@ class Finding:
     what: str
 
 
-def digest_of(line: Line) -> str:
-    """Of a line's own facts and its place."""
-    return sha256(canonical([line["index"], line["body"]])).hexdigest()
+def digest_of(index: int, body: Payload) -> str:
+    """Of a line's place and its own facts."""
+    return sha256(canonical([index, body])).hexdigest()
 
 
 def chained(previous: str, digest: str) -> str:
@@ -78,7 +94,7 @@ def chained(previous: str, digest: str) -> str:
     return sha256(bytes.fromhex(previous) + bytes.fromhex(digest)).hexdigest()
 
 
-def canonical(value: Any) -> bytes:
+def canonical(value: object) -> bytes:
     """The same bytes for the same facts, everywhere."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -108,16 +124,16 @@ def broken_lines(lines: Sequence[Line], public: bytes | None = None) -> Iterator
 def _wrong_with(line: Line, place: int, previous: str, key: bytes) -> str:
     if line["index"] != place or line["previous"] != previous:
         return "it does not follow the line before: a line was left out, added or moved"
-    if line["hash"] != chained(previous, digest_of(line)):
+    if line["hash"] != chained(previous, digest_of(line["index"], line["body"])):
         return "its facts were changed after it was written"
     if not is_signed(key, bytes.fromhex(line["signature"]), str(line["hash"]).encode()):
         return "it is not signed by the coordinator"
     return ""
 
 
-def follow(known: Payload, line: Line, links: Sequence[str]) -> None:
+def follow(known: Chain, line: Line, links: Sequence[str]) -> None:
     """Refuse a line to which the chain does not lead from what a party has seen before."""
-    hash_, index = str(known.get("hash", BEGINNING)), int(known.get("index", -1))
+    hash_, index = known.get("hash", BEGINNING), known.get("index", -1)
     for digest in links:
         hash_, index = chained(hash_, digest), index + 1
     wrong = _wrong_with(line, index + 1, hash_, bytes.fromhex(known["coordinator"]))

@@ -8,18 +8,18 @@ their own numbers with the challenge; and the product of these commitments is th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from tequio.errors import ConfigError, PayloadError
-from tequio.federation.stages import StageSpec, vectors_in
+from tequio.federation.stages import Stage, StageSpec, vectors_in
 from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.keys import fresh_key, identity_of, signature, signing_public
-from tequio.privacy.updates import HELD, as_one, with_extra_counts
+from tequio.privacy.updates import Held, as_one, with_extra_counts
 from tequio.privacy.verification.proofs import (
-    CHAIN,
-    MINE,
+    Committed,
+    Facts,
     blinding_of,
     challenge_of,
     check_line,
@@ -32,6 +32,7 @@ from tequio.privacy.verification.proofs import (
     prove_part,
     wrong_with_sum,
 )
+from tequio.privacy.verification.transcript import Chain
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.payload import Payload
+    from tequio.federation.payload import Payload, R
     from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
-    from tequio.federation.task import Task
+    from tequio.federation.task import NoSettings, Task
     from tequio.privacy.verification.transcript import Line, Transcript
 
 _BITS, _LARGEST = 64, float(1 << 20)
@@ -50,27 +51,24 @@ _BITS, _LARGEST = 64, float(1 << 20)
 
 @register("stage", "verified", paper="Pedersen, 1991; Bonawitz et al., 2017")
 @dataclass(frozen=True)
-class Verified:
+class Verified(Stage):
     """Parties check that their updates were counted and that the aggregate is the weighted sum of what was sent.
 
     The proofs go into the run's transcript, signed line by line: `tequio verify RUN` checks them again.
     """
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec(takes=("model", "hidden"), proves=True)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Commit to every update of the payload, whether it crosses or is held."""
-        held = party.state.get(HELD, {}).get("vectors", {})
+        held = party.recall(Held).get("vectors", {})
         vectors = {**{name: as_one(payload[name]) for name in vectors_in(payload)}, **held}
         salts = {name: fresh_key() for name in vectors}
         blindings = {name: new_blinding() for name in vectors}
-        party.state[MINE] = {"round": party.round, "vectors": vectors, "salts": salts, "blindings": blindings}
+        party.keep(Committed, {"round": party.round, "vectors": vectors, "salts": salts, "blindings": blindings})
         seed = identity_of(party)
         digests = {name: digest_of_update(salts[name], vector) for name, vector in vectors.items()}
         signed = {name: signature(seed, commitment_words(party.round, name, digest)).hex()
@@ -78,11 +76,7 @@ class Verified:
         payload = with_extra_counts(party, payload, {name: blindings[name] for name in held}) if held else payload
         return {**payload, "verified": {
             "identity": signing_public(seed).hex(), "digests": digests, "signatures": signed,
-            "seen": int(party.state.get(CHAIN, {}).get("index", -1))}}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        """Nothing: commitments wait for the aggregate."""
-        return replies
+            "seen": party.recall(Chain).get("index", -1)}}
 
     def after_aggregate(self, federation: Federation, aggregated: Aggregated) -> None:
         """Publish the sum with its proof, and have the parties check it."""
@@ -101,7 +95,7 @@ class Verified:
         _collect_receipts(federation, notary, line, whole, aggregated)
 
 
-def _claim(aggregated: Aggregated, round: int) -> tuple[NDArray[np.int64], Payload]:
+def _claim(aggregated: Aggregated, round: int) -> tuple[NDArray[np.int64], Facts]:
     """The exact sum, and what is said about it before the challenge is known."""
     said = {reply.party: reply.payload["verified"] for reply in aggregated.replies}
     name, parties = aggregated.name, [int(party) for party in aggregated.parties]
@@ -120,14 +114,14 @@ def _claim(aggregated: Aggregated, round: int) -> tuple[NDArray[np.int64], Paylo
         "shares": [float(share) for share in aggregated.shares], "ring": list(ring), "digest": digest_of_sum(whole)}
 
 
-def _add_parts(federation: Federation, facts: Payload, aggregated: Aggregated) -> None:
+def _add_parts(federation: Federation, facts: Facts, aggregated: Aggregated) -> None:
     """Ask each party for its part of the proof; the blindings were summed with hidden updates, or are told now."""
     is_open = aggregated.summed is None
     replies = _ask(federation, aggregated.parties, prove_part, {"facts": facts, "open": is_open})
     parts = {reply.party: reply.payload for reply in replies}
     facts["parts"] = [parts[party]["part"] if party in parts else "" for party in facts["parties"]]
     facts["part_signatures"] = [parts[party]["signature"] if party in parts else "" for party in facts["parties"]]
-    counts = aggregated.summed.riders if aggregated.summed is not None else np.sum(
+    counts: NDArray[np.int64] = aggregated.summed.extra_counts if aggregated.summed is not None else np.sum(
         [np.asarray(part["blinding"], dtype=np.int64) for part in parts.values()], axis=0)
     facts["blinding"] = str(blinding_of(counts))
 
@@ -141,8 +135,8 @@ def _collect_receipts(federation: Federation, notary: Transcript, line: Line, wh
     each = {party: {"links": notary.links(place, line["index"]), "since": place} for party, place in latest.items()}
     replies = _ask(federation, aggregated.parties, check_line,
                    {"line": line, "sum": whole, "coordinator": notary.public.hex()}, each)
-    notary.append("receipts", {"round": federation.round, "about": line["index"], "proved": complete(line["body"]),
-                               "parties": replies.parties.tolist(),
+    notary.append("receipts", {"round": federation.round, "about": line["index"],
+                               "proved": complete(cast("Facts", line["body"])), "parties": replies.parties.tolist(),
                                "signatures": [reply.payload["signature"] for reply in replies]})
 
 
@@ -154,8 +148,8 @@ def _last_checked(notary: Transcript, party: int) -> int:
     return -1
 
 
-def _ask(federation: Federation, parties: NDArray[np.int64], task: Task, payload: Payload,
-         each: dict[int, Payload] | None = None) -> Replies:
+def _ask(federation: Federation, parties: NDArray[np.int64], task: Task[NoSettings, R], payload: Payload,
+         each: dict[int, Payload] | None = None) -> Replies[R]:
     """Whoever does not answer leaves a gap in the proof, and does not stop the run."""
     quiet = replace(federation.off_the_clock(), rules=replace(federation.rules, dropout=0.0, quorum=0.0))
     return quiet.ask(parties, task, payload, each=each)
