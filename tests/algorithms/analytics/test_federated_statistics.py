@@ -14,16 +14,18 @@ from tequio.algorithms.analytics.columns import (
     CELLS,
     Scope,
     categorical_columns,
-    count_categories,
-    count_histograms,
-    count_labels,
     count_rows,
-    even_edges,
     find_quantiles,
     numeric_columns,
     summarise_columns,
 )
-from tequio.algorithms.analytics.statistics import Statistics
+from tequio.algorithms.analytics.statistics import (
+    Statistics,
+    count_categories,
+    count_histograms,
+    count_labels,
+    even_edges,
+)
 from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine

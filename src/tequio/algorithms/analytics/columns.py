@@ -1,4 +1,4 @@
-"""Federated statistics of columns: sums, histograms, counts and quantiles as of the pooled rows.
+"""Columns as of the pooled rows: rows, means, spreads, extremes and quantiles.
 
 `Scope` says whose rows are looked at. Quantiles come from histograms of an ever narrower bracket around each of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,9 @@ from scipy import sparse
 from tequio.errors import ConfigError, DataError
 from tequio.federation.evaluation import Part
 from tequio.federation.task import Count, Reveals, Sums, record, task
-from tequio.learners.learner import Arrays, flat_features
+from tequio.learners.learner import flat_features
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from numpy.typing import ArrayLike
 
@@ -189,117 +188,6 @@ def merge_summaries(parts: Sequence[SummaryReply], names: Sequence[str], minimum
     return {"rows": total.astype(np.int64), "mean": mean, "variance": variance, "sd": np.sqrt(variance),
             "min": np.where(rows > 0, low, np.inf).min(axis=0, initial=np.inf),
             "max": np.where(rows > 0, high, -np.inf).max(axis=0, initial=-np.inf)}
-
-
-class EdgesPayload(TypedDict):
-    """Edges of the cells of each column: (columns, bins + 1)."""
-
-    edges: NDArray[np.float64]
-
-
-class CountsReply(TypedDict):
-    """Counts of rows."""
-
-    counts: NDArray[np.int64]
-
-
-class LabelsReply(TypedDict):
-    """Counts of labels; nothing from a party that does not hold the target."""
-
-    counts: NotRequired[NDArray[np.int64]]
-
-
-def even_edges(summary: Summary, bins: int) -> NDArray[np.float64]:
-    """Edges of `bins` equal cells from each column's smallest to its largest value: (columns, bins + 1)."""
-    constant = summary["min"] == summary["max"]
-    low, high = summary["min"] - 0.5 * constant, summary["max"] + 0.5 * constant
-    return np.linspace(low, high, bins + 1, axis=1)
-
-
-def count_histograms(federation: Federation, edges: ArrayLike, columns: Sequence[str] = (),
-                     scope: Scope | None = None) -> NDArray[np.int64]:
-    """Rows in each cell of each column: (columns, bins). A cell holds its lower edge, the last one also its upper."""
-    names = numeric_columns(federation.schema, columns)
-    asked = np.asarray(edges, dtype=np.float64)
-    if asked.ndim != 2 or len(asked) != len(names) or asked.shape[1] < 2 or not bool((np.diff(asked) >= 0).all()):
-        raise DataError(f"edges of shape {asked.shape} are not ascending rows of at least two edges for each of "
-                        f"{len(names)} columns")
-    replies = (scope or Scope()).ask(federation, histogram_here, names, {"edges": asked})
-    return _total([reply["counts"] for reply in replies.payloads], (len(names), asked.shape[1] - 1))
-
-
-def count_categories(federation: Federation, columns: Sequence[str] = (),
-                     scope: Scope | None = None) -> dict[str, NDArray[np.int64]]:
-    """How often each category of each column occurs, in the order of the column's domain."""
-    names = categorical_columns(federation.schema, columns)
-    domains = {feature.name: len(feature.domain or ()) for feature in federation.schema.features}
-    replies = (scope or Scope()).ask(federation, categories_here, names)
-    return {name: _total([reply[name] for reply in replies.payloads if name in reply], (domains[name],))
-            for name in names}
-
-
-def count_labels(federation: Federation, scope: Scope | None = None) -> NDArray[np.int64]:
-    """How often each class, or each label of a multi-label target, occurs."""
-    target = federation.schema.target
-    if target.kind not in ("classes", "multilabel"):
-        raise ConfigError(f"a target of kind '{target.kind}' has no labels to count")
-    replies = (scope or Scope()).ask(federation, labels_here, ())
-    return _total([reply["counts"] for reply in replies.payloads if "counts" in reply], (len(target.names),))
-
-
-def _total(counts: Sequence[NDArray[np.int64]], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    total = np.zeros(shape, dtype=np.int64)
-    for part in counts:
-        total += part
-    return total
-
-
-def _moved_counts(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
-    """A row counts once in every column."""
-    return {"counts": len(settings.columns) ** 0.5}
-
-
-@task("statistics: histogram", settings=ScopeSettings, reply=CountsReply, reveals=Sums(_moved_counts))
-def histogram_here(party: Party, payload: EdgesPayload, settings: ScopeSettings) -> CountsReply:
-    """Rows in each cell of each column held here."""
-    edges = payload["edges"]
-    counts = np.zeros((len(edges), edges.shape[1] - 1), dtype=np.int64)
-    held, values = held_columns(rows_in_scope(party, settings), settings.columns)
-    for index, column in zip(held, values.T, strict=True):
-        counts[index] = np.histogram(column, edges[index])[0]
-    return {"counts": without_small(counts, settings.minimum_count)}
-
-
-def _moved_categories(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
-    return dict.fromkeys(settings.columns, 1.0)
-
-
-@task("statistics: categories", settings=ScopeSettings, reply=Arrays, reveals=Sums(_moved_categories))
-def categories_here(party: Party, payload: Payload, settings: ScopeSettings) -> Arrays:
-    """Counts of the categories of each column held here."""
-    data, wanted = rows_in_scope(party, settings), settings.columns
-    held, codes = held_columns(data, wanted)
-    domains = {feature.name: len(feature.domain or ()) for feature in data.schema.features}
-    return {wanted[index]: without_small(np.bincount(column.astype(np.int64), minlength=domains[wanted[index]]),
-                                         settings.minimum_count)
-            for index, column in zip(held, codes.T, strict=True)}
-
-
-def _moved_labels(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
-    """A row has one class, or up to all labels."""
-    return {"counts": 1.0 if schema.target.kind == "classes" else len(schema.target.names) ** 0.5}
-
-
-@task("statistics: labels", settings=ScopeSettings, reply=LabelsReply, reveals=Sums(_moved_labels))
-def labels_here(party: Party, payload: Payload, settings: ScopeSettings) -> LabelsReply:
-    """Counts of the labels here; nothing at a party that does not hold the target."""
-    data = rows_in_scope(party, settings)
-    target = data.schema.target
-    if target.kind == "none":
-        return {}
-    counts = (np.bincount(data.target.astype(np.int64), minlength=len(target.names)) if target.kind == "classes"
-              else data.target.astype(bool).sum(axis=0))
-    return {"counts": without_small(counts, settings.minimum_count)}
 
 
 class BracketsPayload(TypedDict):
