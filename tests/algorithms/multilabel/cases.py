@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.algorithms.multilabel.heads import OwnNetworks
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Parts, State
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.population import Population
+from tequio.federation.population import Population, state_name
 from tequio.learners.learner import LocalTraining
 from tequio.learners.zoo import MLP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tequio.federation.algorithm import State
 
 LOCAL = LocalTraining(batch=8, optimizer="adam", learning_rate=0.01)
 SPLIT = Split(validation=0.2, test=0.2, stratify=False)
@@ -65,7 +66,7 @@ def federation(who: Population | None = None, **rules: Any) -> Federation:
     return Federation(who, engine, seed=3, rules=Rules(**rules))
 
 
-def parts(local: LocalTraining = LOCAL, hidden: tuple[int, ...] = (9, 5), **more: Any) -> Parts:
+def parts(local: LocalTraining = LOCAL, hidden: tuple[int, ...] = (9, 5), **more: Any) -> dict[str, Any]:
     return Parts(learner=MLP(hidden=hidden), local=local, **more)
 
 
@@ -75,6 +76,11 @@ def play(algorithm: Any, who: Federation, rounds: int) -> State:
         who.round += 1
         state = algorithm.round(who, state)
     return state
+
+
+def states(who: Federation) -> dict[int, Any]:
+    """The networks that each party keeps."""
+    return {party: kept[state_name(OwnNetworks)] for party, kept in who.engine.states().items()}
 
 
 def arrays_in(value: Any) -> list[np.ndarray]:

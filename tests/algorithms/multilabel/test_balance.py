@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.algorithms.multilabel.balance import BORDERS, LARGEST_WEIGHT, around_half, balanced_weights, best_borders
+from tequio.algorithms.multilabel.heads import BORDERS, LARGEST_WEIGHT, around_half, balanced_weights, best_borders
 
 
 def test_positive_rows_weigh_by_how_rare_they_are():

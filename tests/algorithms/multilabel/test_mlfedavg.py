@@ -6,19 +6,17 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import LOCAL, SETS, SPLIT, arrays_in, dataset, federation, names_in, parts, play, population
+from cases import LOCAL, SETS, SPLIT, arrays_in, dataset, federation, names_in, parts, play, population, states
 
 from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.algorithms.multilabel.alone import MLFedAvgAlone
-from tequio.algorithms.multilabel.heads import widened_data
-from tequio.algorithms.multilabel.mlfedavg import MLFedAvg, aggregation_weights
-from tequio.algorithms.multilabel.tasks import train_shared
-from tequio.algorithms.multilabel.validation import EarlyStopping
-from tequio.data.schema import Schema, Target
+from tequio.algorithms.multilabel.heads import OwnNetworks, widened_data
+from tequio.algorithms.multilabel.mlfedavg import EarlyStopping, MLFedAvg, MLFedAvgAlone, aggregation_weights
+from tequio.algorithms.multilabel.tasks import SharedSettings, train_shared
+from tequio.data.dataset import Schema, Target
 from tequio.errors import ConfigError, DataError
-from tequio.federation.exchange import Reply
-from tequio.federation.models import difference
-from tequio.federation.replies import Replies
+from tequio.federation.aggregation import difference
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.population import state_name
 from tequio.federation.selection import RandomParties
 from tequio.learners.metrics import summarise
 from tequio.learners.zoo import MLP, Logistic
@@ -40,7 +38,7 @@ def test_with_equal_label_counts_rows_times_labels_is_rows():
     found = [aggregation_weights(replies((5, 9, 2), (3, 3, 3)), rule) for rule in (1, 2)]
     np.testing.assert_allclose(found[0] / found[0].sum(), found[1] / found[1].sum(), atol=1e-15)
     sets = ((0, 1), (2, 3), (4, 5))
-    cores = [play(MLFedAvg(parts=parts(), aggregation=rule), federation(population(sets)), 2).model for rule in (1, 2)]
+    cores = [play(MLFedAvg(**parts(), aggregation=rule), federation(population(sets)), 2).model for rule in (1, 2)]
     for name in cores[0]:
         np.testing.assert_allclose(cores[0][name], cores[1][name], rtol=1e-6, atol=1e-7)
 
@@ -48,7 +46,7 @@ def test_with_equal_label_counts_rows_times_labels_is_rows():
 @pytest.mark.parametrize("rule", [0, 1, 2])
 def test_the_core_is_the_weighted_mean_of_what_the_parties_sent(rule):
     who = federation()
-    algorithm = MLFedAvg(parts=parts(), aggregation=rule)
+    algorithm = MLFedAvg(**parts(), aggregation=rule)
     before = algorithm.start(who)
     who.round = 1
     after = algorithm.round(who, before)
@@ -62,19 +60,19 @@ def test_the_core_is_the_weighted_mean_of_what_the_parties_sent(rule):
 
 
 def test_the_core_has_the_size_of_the_thesis():
-    core = MLFedAvg(parts=parts(hidden=(100, 20))).start(federation()).model
+    core = MLFedAvg(**parts(hidden=(100, 20))).start(federation()).model
     assert sum(values.size for values in core.values()) == 100 * (7 + 1) + 20 * 101
 
 
-@pytest.mark.parametrize("algorithm", [MLFedAvg(parts=parts()), MLFedAvg(parts=parts(), evaluated="local"),
-                                       MLFedAvgAlone(parts=parts(), patience=1)])
+@pytest.mark.parametrize("algorithm", [MLFedAvg(**parts()), MLFedAvg(**parts(), evaluated="local"),
+                                       MLFedAvgAlone(**parts(), patience=1)])
 def test_no_head_is_in_any_message(algorithm):
     who = federation()
     state = play(algorithm, who, 3)
     algorithm.evaluate(who, state, "test", who.everyone())
     algorithm.score(who, state, dataset(20, seed=9))
     assert not {name for payload in who.engine.crossed for name in names_in(payload) if name.startswith("output")}
-    heads = [array for kept in who.engine.states().values() for array in arrays_in(kept["head"])]
+    heads = [array for kept in states(who).values() for array in arrays_in(kept["head"])]
     assert len(heads) == 6
     sent = [array for payload in who.engine.crossed for array in arrays_in(payload)]
     for head in heads:
@@ -83,51 +81,52 @@ def test_no_head_is_in_any_message(algorithm):
 
 def test_a_head_goes_on_from_where_it_was_and_has_one_output_a_label():
     who = federation()
-    algorithm = MLFedAvg(parts=parts())
+    algorithm = MLFedAvg(**parts())
     first = play(algorithm, who, 1)
-    kept = {party: kept["head"]["output.weight"] for party, kept in who.engine.states().items()}
+    kept = {party: kept["head"]["output.weight"] for party, kept in states(who).items()}
     assert [kept[party].shape for party in range(3)] == [(3, 5), (1, 5), (2, 5)]
     who.round = 2
     algorithm.round(who, first)
     # One more round from the kept head: small steps away from it, far from a fresh draw.
     for party, head in kept.items():
-        moved = np.abs(who.engine.states()[party]["head"]["output.weight"] - head).max()
+        moved = np.abs(states(who)[party]["head"]["output.weight"] - head).max()
         assert 0 < moved < 0.15
 
 
 def test_a_party_that_is_not_chosen_keeps_its_head():
     who = federation()
-    algorithm = MLFedAvg(parts=parts(selector=RandomParties(fraction=0.4)))
+    algorithm = MLFedAvg(**parts(selector=RandomParties(fraction=0.4)))
     state = play(algorithm, who, 6)
-    before = {party: kept["head"] for party, kept in who.engine.states().items()}
+    before = {party: kept["head"] for party, kept in states(who).items()}
     chosen: list[int] = []
     who.record = lambda kind, facts: chosen.extend(facts["parties"] if kind == "selection" else [])
     who.round += 1
     algorithm.round(who, state)
     assert len(chosen) == 1
     for party, head in before.items():
-        same = np.array_equal(head["output.weight"], who.engine.states()[party]["head"]["output.weight"])
+        same = np.array_equal(head["output.weight"], states(who)[party]["head"]["output.weight"])
         assert same == (party not in chosen)
 
 
 def test_padding_changes_nothing_and_together_equals_one_by_one():
     """Parties with 3, 1 and 2 labels trained in one call, one by one, and without padding by the learner itself."""
-    algorithm, who = MLFedAvg(parts=parts()), federation()
+    algorithm, who = MLFedAvg(**parts()), federation()
     core = algorithm.start(who).model
-    settings = {"learner": algorithm.learner, "local": LOCAL, **algorithm._settings(who)}
+    settings = SharedSettings(learner=algorithm.learner, local=LOCAL, width=3, balance=0.0, accuracy="subset_accuracy",
+                              keep_core=False)
     together = who.ask(who.everyone(), train_shared, {"model": core}, settings=settings)
-    heads = {party: kept["head"] for party, kept in who.engine.states().items()}
+    heads = {party: kept["head"] for party, kept in states(who).items()}
     for party in range(3):
         alone = federation()
         one = alone.ask([party], dataclasses.replace(train_shared, many=None), {"model": core}, settings=settings)
         assert_models_close(one.of(party)["update"], together.of(party)["update"])
-        assert_models_close(alone.engine.states()[party]["head"], heads[party])
+        assert_models_close(states(alone)[party]["head"], heads[party])
         assert_models_close(plain_update(who, party, core, algorithm.learner), together.of(party)["update"])
 
 
 def plain_update(who, party, core, learner):
     """Train the party's own network, of exactly its own size, from the same head and in the same order of rows."""
-    from tequio.federation.party import Party
+    from tequio.federation.population import Party
 
     here = Party(party, who.round, {}, who.population)
     data = who.population.view(party).train
@@ -154,18 +153,18 @@ def test_a_round_from_one_common_head_weighed_by_rows_is_a_round_of_federated_av
     everything = population((range(6),) * 2, (50, 70))
     common = dataclasses.replace(everything, partition=dataclasses.replace(everything.partition, labels=None))
     averaging, split_up = federation(common), federation(everything)
-    start = FedAvg(parts=parts()).start(averaging)
+    start = FedAvg(**parts()).start(averaging)
     head = {name: values for name, values in start.model.items() if name.startswith("output")}
-    split_up.engine.restore({0: {"head": head}, 1: {"head": head}})
+    split_up.engine.restore({party: {state_name(OwnNetworks): {"head": head}} for party in (0, 1)})
     ours, theirs = (play(algorithm, who, 1).model for algorithm, who in (
-        (MLFedAvg(parts=parts(), aggregation=1), split_up), (FedAvg(parts=parts()), averaging)))
+        (MLFedAvg(**parts(), aggregation=1), split_up), (FedAvg(**parts()), averaging)))
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
 
 
 def test_other_algorithms_say_that_parties_know_different_labels():
     with pytest.raises(ConfigError, match=r"know different labels.*algorithm.name = 'mlfedavg'"):
-        FedAvg(parts=parts()).start(federation())
+        FedAvg(**parts()).start(federation())
 
 
 def test_what_has_no_labels_or_no_core_is_refused():
@@ -173,9 +172,9 @@ def test_what_has_no_labels_or_no_core_is_refused():
     classes = dataclasses.replace(numbers, schema=Schema(numbers.schema.features, Target("classes", ("a", "b"))))
     whole = population()
     with pytest.raises(DataError, match="of kind 'classes'"):
-        MLFedAvg(parts=parts()).start(federation(dataclasses.replace(whole, dataset=classes)))
+        MLFedAvg(**parts()).start(federation(dataclasses.replace(whole, dataset=classes)))
     with pytest.raises(ConfigError, match=r"has no hidden layers to share.*learner.hidden = \[100, 20\]"):
-        MLFedAvg(parts=dataclasses.replace(parts(), learner=Logistic())).start(federation())
+        MLFedAvg(**parts() | {"learner": Logistic()}).start(federation())
 
 
 def told(rows) -> list[Replies]:
@@ -220,7 +219,7 @@ def test_the_cumulative_reading_looks_at_means_over_all_rounds_so_far():
 
 def test_the_state_says_that_it_has_finished_and_remembers_every_round():
     who = federation()
-    algorithm = MLFedAvg(parts=parts(), minimum_rounds=3)
+    algorithm = MLFedAvg(**parts(), minimum_rounds=3)
     state = play(algorithm, who, 2)
     assert algorithm.finished(state) == ""
     assert len(state.memory["history"]["loss"]) == 2
@@ -229,13 +228,13 @@ def test_the_state_says_that_it_has_finished_and_remembers_every_round():
 
 def test_the_federation_predicts_every_label_through_all_heads():
     who = federation()
-    algorithm = MLFedAvg(parts=parts())
+    algorithm = MLFedAvg(**parts())
     state = play(algorithm, who, 25)
     rows = dataset(150, seed=0).take(np.arange(100, 150))
     joint = algorithm.score(who, state, rows)
     expected = np.zeros((50, 6))
     for party, own in enumerate(SETS):
-        model = {**state.model, **who.engine.states()[party]["head"]}
+        model = {**state.model, **states(who)[party]["head"]}
         expected[:, list(own)] = MLP(hidden=(9, 5)).predict(model, rows.select_labels(own))
     positives = ((expected > 0.5) & (rows.target == 1)).sum(axis=0)
     np.testing.assert_array_equal(joint["true_positives"], positives)
@@ -245,7 +244,7 @@ def test_the_federation_predicts_every_label_through_all_heads():
 
 def test_common_rows_are_counted_in_both_readings():
     who = federation()
-    algorithm = MLFedAvg(parts=parts())
+    algorithm = MLFedAvg(**parts())
     state = play(algorithm, who, 2)
     rows = dataset(40, seed=4)
     found = algorithm.score_at_parties(who, state, rows)
@@ -258,12 +257,12 @@ def test_common_rows_are_counted_in_both_readings():
 
 def test_a_label_that_two_parties_know_gets_the_mean_of_their_scores():
     who = federation(population(((0, 1), (1, 2)), (70, 80)))
-    algorithm = MLFedAvg(parts=parts())
+    algorithm = MLFedAvg(**parts())
     state = play(algorithm, who, 8)
     rows = dataset(30, seed=5)
     from tequio.algorithms.multilabel.scoring import joint_tally, score_rows
 
-    scores = score_rows(who, state.model, rows, algorithm.judging(who))
+    scores = score_rows(who, state.model, rows, algorithm.evaluation_settings(who))
     mean = (scores[0][:, 1] + scores[1][:, 0]) / 2
     tally = joint_tally(who, scores, rows)
     assert tally["true_positives"][1] == ((mean > 0.5) & (rows.target[:, 1] == 1)).sum()
@@ -276,7 +275,7 @@ def test_a_label_in_all_rows_and_one_in_none_are_learnt_as_they_are():
     labels[:, 0], labels[:, 1] = 1, 0
     data = dataclasses.replace(data, source=dataclasses.replace(data.source, target=labels))
     who = federation(population(((0, 2), (1, 3)), (60, 60), data))
-    algorithm = MLFedAvg(parts=parts())
+    algorithm = MLFedAvg(**parts())
     tallies = algorithm.evaluate(who, play(algorithm, who, 30), "test", who.everyone())
     assert tallies[0]["false_negatives"][0] == 0
     assert tallies[1]["false_positives"][0] == 0
@@ -292,7 +291,7 @@ def test_sparse_wide_rows_are_read_batch_by_batch():
     schema = Schema.of_numbers((f"w{column}" for column in range(27_530)), Target("multilabel", ("a", "b", "c")))
     data = Dataset.of(schema, wide, (draw.random((150, 3)) < 0.5).astype(np.int8))
     who = federation(population(((0, 1), (2,)), (75, 75), data))
-    algorithm = MLFedAvg(parts=parts(hidden=(4, 3)))
+    algorithm = MLFedAvg(**parts(hidden=(4, 3)))
     state = play(algorithm, who, 2)
     assert who.population.view(0).train.is_sparse
     assert algorithm.score(who, state, data.take(np.arange(10)))["decisions"] == 30
@@ -304,6 +303,6 @@ def test_many_labels_train_together():
     data = dataset(160, labels=374)
     sets = np.split(draw.permutation(374), [234, 314, 354])
     who = federation(population(sets, (40,) * 4, data, SPLIT))
-    algorithm = MLFedAvg(parts=parts(), aggregation=2)
+    algorithm = MLFedAvg(**parts(), aggregation=2)
     tallies = algorithm.evaluate(who, play(algorithm, who, 2), "test", who.everyone())
     assert [len(tally["true_positives"]) for tally in tallies.values()] == [234, 80, 40, 20]

@@ -10,16 +10,16 @@ import pytest
 import toy
 
 from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.algorithms.peer.exchange import mixing_weights, relayed
-from tequio.algorithms.peer.gossip import Gossip
-from tequio.data.splits import Split
+from tequio.algorithms.peer.peers import Gossip, mixing_weights, relayed
+from tequio.data.partition import Split
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.federation import payload as payloads
+from tequio.federation.algorithm import part_types
+from tequio.federation.evaluation import OwnModel
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.roles import Cast
+from tequio.federation.population import state_name
 from tequio.federation.selection import FixedParties, RandomParties
-from tequio.federation.topologies.hierarchical import Hierarchical
-from tequio.federation.topologies.peers import Cyclic, Parallel, RandomPeers
+from tequio.federation.topology import Cast, Cyclic, Hierarchical, Parallel, RandomPeers
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import summarise
 
@@ -34,7 +34,7 @@ def federation(topology: Any, sizes: list[int] | None = None, **extra: Any) -> F
 
 
 def own_models(peers: Federation) -> dict[int, np.ndarray]:
-    return {party: state["own_model"]["w"] for party, state in sorted(peers.engine.states().items())}
+    return {party: state[state_name(OwnModel)]["model"]["w"] for party, state in sorted(peers.engine.states().items())}
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -43,8 +43,8 @@ def test_in_a_full_mesh_every_peer_holds_the_model_of_federated_averaging(rule: 
     """Feature 6. Peers agree bit for bit; with FedAvg up to the rounding of its differences."""
     parts = toy.parts(LocalTraining(epochs=2, batch=3, learning_rate=0.1), toy.LeastSquares(batched=batched))
     peers, central = federation(Parallel()), federation(toy.federation(toy.random_parties([1])).topology)
-    gossip = toy.run(Gossip(weights=rule, parts=parts), peers, rounds=4)
-    average = toy.run(FedAvg(weights=rule, parts=parts), central, rounds=4)
+    gossip = toy.run(Gossip(weights=rule, **parts), peers, rounds=4)
+    average = toy.run(FedAvg(weights=rule, **parts), central, rounds=4)
     models = own_models(peers)
     assert len(models) == 5
     for model in models.values():
@@ -56,9 +56,9 @@ def test_in_a_full_mesh_every_peer_holds_the_model_of_federated_averaging(rule: 
 def test_one_peer_alone_trains_alone() -> None:
     for topology in (Parallel(), RandomPeers(), Cyclic()):
         peers = federation(topology, [7])
-        toy.run(Gossip(parts=toy.parts()), peers, rounds=3)
+        toy.run(Gossip(**toy.parts()), peers, rounds=3)
         central = toy.federation(toy.random_parties([7]))
-        np.testing.assert_allclose(own_models(peers)[0], toy.weights(toy.run(FedAvg(parts=toy.parts()), central, 3)),
+        np.testing.assert_allclose(own_models(peers)[0], toy.weights(toy.run(FedAvg(**toy.parts()), central, 3)),
                                    rtol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_hand_worked_ring() -> None:
     """From 0 with rate 0.5 peers 0, 1, 2 of targets 2, 4, 8 go to 1, 2, 4; each then meets its predecessor halfway."""
     ring = toy.federation(toy.targets(2.0, 4.0, 8.0))
     ring.topology = Cyclic()
-    toy.run(Gossip(weights="uniform", parts=toy.parts()), ring)
+    toy.run(Gossip(weights="uniform", **toy.parts()), ring)
     assert [model.tolist() for model in own_models(ring).values()] == [[2.5], [1.5], [3.0]]
 
 
@@ -74,7 +74,7 @@ def test_sizes_weigh_neighbours() -> None:
     """Peer 0 has three rows of target 2, peer 1 one row of target 10: 1 and 5, weighed 3 to 1: 2."""
     mesh = toy.federation(toy.targets([2.0, 2.0, 2.0], 10.0))
     mesh.topology = Parallel()
-    toy.run(Gossip(parts=toy.parts()), mesh)
+    toy.run(Gossip(**toy.parts()), mesh)
     assert [model.tolist() for model in own_models(mesh).values()] == [[2.0], [2.0]]
 
 
@@ -82,10 +82,10 @@ def test_sizes_weigh_neighbours() -> None:
                                                 (Cyclic(), "metropolis"), (Cyclic(), "uniform")])
 def test_mixing_alone_keeps_the_mean_and_reaches_it(topology: Any, rule: Any) -> None:
     peers = federation(topology)
-    state = toy.run(Gossip(weights=rule, parts=toy.parts()), peers)
+    state = toy.run(Gossip(weights=rule, **toy.parts()), peers)
     before = np.stack(list(own_models(peers).values()))
     mean, spread = before.mean(axis=0), np.ptp(before, axis=0).max()
-    resting = Gossip(weights=rule, parts=toy.parts(RESTING))
+    resting = Gossip(weights=rule, **toy.parts(RESTING))
     for _ in range(40):
         state = toy.one_more(resting, peers, state)
         models = np.stack(list(own_models(peers).values()))
@@ -120,7 +120,7 @@ def test_messages_between_peers_are_counted(topology: Any, messages: int) -> Non
     events: list[Any] = []
     peers = federation(topology)
     peers.record = lambda kind, facts: events.append((kind, facts))
-    toy.run(Gossip(parts=toy.parts()), peers, rounds=2)
+    toy.run(Gossip(**toy.parts()), peers, rounds=2)
     one = payloads.size({"sender": 0, "neighbours": 1, "model": {"w": np.zeros(3)}, "rows": 4})
     assert [facts for kind, facts in events if kind == "peers"] == [
         {"round": round, "messages": messages, "bytes": messages * one} for round in (1, 2)]
@@ -129,7 +129,7 @@ def test_messages_between_peers_are_counted(topology: Any, messages: int) -> Non
 def test_the_start_travels_once() -> None:
     """Peers keep their own model: only those who have none yet are sent one."""
     peers = federation(Parallel())
-    algorithm = Gossip(parts=toy.parts())
+    algorithm = Gossip(**toy.parts())
     state = toy.run(algorithm, peers)
     first = peers.traffic.bytes_down
     toy.one_more(algorithm, peers, state)
@@ -139,10 +139,10 @@ def test_the_start_travels_once() -> None:
 
 def test_who_joins_late_starts_from_the_mean_of_the_others() -> None:
     peers = federation(Parallel())
-    early = Gossip(parts=toy.parts(selector=FixedParties(("0", "1", "2"))))
+    early = Gossip(**toy.parts(selector=FixedParties(("0", "1", "2"))))
     state = toy.run(early, peers, rounds=2)
     assert state.memory["joined"].tolist() == [0, 1, 2]
-    late = Gossip(parts=toy.parts(RESTING, selector=FixedParties(("4",))))
+    late = Gossip(**toy.parts(RESTING, selector=FixedParties(("4",))))
     after = toy.one_more(late, peers, state)
     np.testing.assert_array_equal(own_models(peers)[4], toy.weights(state))
     assert after.memory["joined"].tolist() == [0, 1, 2, 4]
@@ -151,7 +151,7 @@ def test_who_joins_late_starts_from_the_mean_of_the_others() -> None:
 def test_peers_that_drop_out_keep_their_models() -> None:
     """Feature 15."""
     peers = federation(RandomPeers(2), [5] * 12, rules=Rules(dropout=0.3, quorum=0.2))
-    algorithm = Gossip(parts=toy.parts(LocalTraining(batch=0, learning_rate=0.1)))
+    algorithm = Gossip(**toy.parts(LocalTraining(batch=0, learning_rate=0.1)))
     state = toy.run(algorithm, peers, rounds=12)
     assert len(own_models(peers)) == 12
     assert np.isfinite(toy.weights(state)).all()
@@ -161,14 +161,14 @@ def test_partial_participation_links_only_those_who_take_part() -> None:
     peers = federation(Parallel(), [5] * 8)
     events: list[Any] = []
     peers.record = lambda kind, facts: events.append((kind, facts))
-    toy.run(Gossip(parts=toy.parts(selector=RandomParties(count=3))), peers)
+    toy.run(Gossip(**toy.parts(selector=RandomParties(count=3))), peers)
     assert [facts["messages"] for kind, facts in events if kind == "peers"] == [6]
     assert len(own_models(peers)) == 3
 
 
 def test_evaluation_is_of_each_peers_own_model() -> None:
     peers = federation(Cyclic(), [10, 20, 30, 6], split=Split(0.0, 0.5))
-    algorithm = Gossip(parts=toy.parts(selector=FixedParties(("0", "2", "3"))))
+    algorithm = Gossip(**toy.parts(selector=FixedParties(("0", "2", "3"))))
     state = toy.run(algorithm, peers)
     tallies = algorithm.evaluate(peers, state, "test", np.arange(4))
     assert list(tallies) == [0, 1, 2, 3]
@@ -181,7 +181,7 @@ def test_evaluation_is_of_each_peers_own_model() -> None:
 
 def test_the_score_is_the_mean_over_peers() -> None:
     peers = federation(Cyclic(), [10, 20, 30])
-    algorithm = Gossip(weights="uniform", parts=toy.parts())
+    algorithm = Gossip(weights="uniform", **toy.parts())
     rows = peers.population.dataset
     start = algorithm.start(peers)
     assert algorithm.score(peers, start, rows) == toy.LeastSquares().evaluate(start.model, rows)
@@ -195,7 +195,7 @@ def test_the_score_is_the_mean_over_peers() -> None:
 
 def test_an_equal_model_is_scored_once() -> None:
     peers = federation(Parallel())
-    algorithm = Gossip(parts=toy.parts())
+    algorithm = Gossip(**toy.parts())
     state = toy.run(algorithm, peers)
     rows = peers.population.dataset
     one = toy.LeastSquares().evaluate({"w": own_models(peers)[0]}, rows)
@@ -208,14 +208,14 @@ def test_an_equal_model_is_scored_once() -> None:
 def test_the_same_seed_gives_the_same_models() -> None:
     def models(seed: int) -> list[list[float]]:
         peers = federation(RandomPeers(1), [5] * 8, seed=seed)
-        toy.run(Gossip(parts=toy.parts(LocalTraining(batch=2))), peers, rounds=3)
+        toy.run(Gossip(**toy.parts(LocalTraining(batch=2))), peers, rounds=3)
         return [model.tolist() for model in own_models(peers).values()]
 
     assert models(1) == models(1) != models(2)
 
 
 def test_state_and_memory_can_be_saved_and_resumed() -> None:
-    algorithm = Gossip(parts=toy.parts(LocalTraining(batch=2)))
+    algorithm = Gossip(**toy.parts(LocalTraining(batch=2)))
     whole, half = federation(RandomPeers(2), [5] * 6), federation(RandomPeers(2), [5] * 6)
     toy.run(algorithm, whole, rounds=4)
     state = toy.run(algorithm, half, rounds=2)
@@ -234,7 +234,7 @@ def test_state_and_memory_can_be_saved_and_resumed() -> None:
 @pytest.mark.parametrize("topology", [Hierarchical(2), toy.federation(toy.random_parties([1])).topology])
 def test_without_peers_there_is_no_gossip(topology: Any) -> None:
     with pytest.raises(ConfigError, match=r"topology '(hierarchical|client-server)'; set topology.name = 'parallel'"):
-        Gossip(parts=toy.parts()).start(federation(topology))
+        Gossip(**toy.parts()).start(federation(topology))
 
 
 def test_parties_that_are_not_peers_may_not_exchange() -> None:
@@ -242,17 +242,18 @@ def test_parties_that_are_not_peers_may_not_exchange() -> None:
         cast = Cast()
 
     with pytest.raises(PermissionDenied, match="'party' may not exchange with 'party'"):
-        Gossip(parts=toy.parts()).start(federation(Pretending()))
+        Gossip(**toy.parts()).start(federation(Pretending()))
 
 
-def test_stages_are_refused_because_whole_models_travel() -> None:
-    with pytest.raises(ConfigError, match="stages change updates"):
-        Gossip(parts=toy.parts(stages=(toy.Spoil(),))).start(federation(Parallel()))
+def test_there_are_no_stages_because_whole_models_travel() -> None:
+    with pytest.raises(TypeError, match="stages"):
+        Gossip(**toy.parts(stages=(toy.Spoil(),)))
+    assert set(part_types(Gossip)) == {"learner", "local", "selector", "aggregator"}
 
 
 def test_a_peer_that_lost_its_model_says_so() -> None:
     peers = federation(Parallel())
-    algorithm = Gossip(parts=toy.parts())
+    algorithm = Gossip(**toy.parts())
     state = toy.run(algorithm, peers)
     peers.engine.restore({})
     with pytest.raises(Exception, match="peer '0' has lost its model; resume the run"):

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import toy
 
-from tequio.algorithms.peer.gossip import Gossip
+from tequio.algorithms.peer.peers import Gossip
 from tequio.errors import PartyError
 from tequio.federation import payload as payloads
-from tequio.federation.topologies.peers import Cyclic, Parallel, RandomPeers
+from tequio.federation.evaluation import OwnModel
+from tequio.federation.population import state_name
+from tequio.federation.topology import Cyclic, Parallel, RandomPeers
 from tequio.learners.learner import LocalTraining
+from tequio.privacy.aggregation.keys import Identity
 
 if TYPE_CHECKING:
     from tequio.federation.federation import Federation
@@ -27,7 +30,7 @@ def federation(topology: Any) -> Federation:
 
 
 def own_models(peers: Federation) -> dict[int, np.ndarray]:
-    return {party: state["own_model"]["w"] for party, state in sorted(peers.engine.states().items())}
+    return {party: state[state_name(OwnModel)]["model"]["w"] for party, state in sorted(peers.engine.states().items())}
 
 
 def spied(peers: Federation, meddle: Any = None) -> list[bytes]:
@@ -53,8 +56,8 @@ def spied(peers: Federation, meddle: Any = None) -> list[bytes]:
 @pytest.mark.parametrize("rule", ["size", "metropolis"])
 def test_sealed_models_mix_as_open_ones_do(topology: Any, rule: Any) -> None:
     open_peers, sealed_peers = federation(topology), federation(topology)
-    toy.run(Gossip(weights=rule, parts=PARTS), open_peers, rounds=3)
-    toy.run(Gossip(weights=rule, parts=PARTS, sealed=True), sealed_peers, rounds=3)
+    toy.run(Gossip(weights=rule, **PARTS), open_peers, rounds=3)
+    toy.run(Gossip(weights=rule, **PARTS, sealed=True), sealed_peers, rounds=3)
     for party, model in own_models(open_peers).items():
         np.testing.assert_array_equal(own_models(sealed_peers)[party], model)
 
@@ -62,7 +65,7 @@ def test_sealed_models_mix_as_open_ones_do(topology: Any, rule: Any) -> None:
 def test_the_coordinator_sees_no_model() -> None:
     peers = federation(Parallel())
     seen = spied(peers)
-    algorithm = Gossip(parts=PARTS, sealed=True)
+    algorithm = Gossip(**PARTS, sealed=True)
     state = toy.run(algorithm, peers, rounds=2)
     for model in own_models(peers).values():
         assert not any(model.tobytes() in carried for carried in seen)
@@ -98,15 +101,15 @@ def test_a_coordinator_that_meddles_is_found_out(change: Any, cause: str) -> Non
     peers = federation(Parallel())
     spied(peers, meddling(change))
     with pytest.raises(PartyError, match=cause):
-        toy.run(Gossip(parts=PARTS, sealed=True), peers, rounds=1)
+        toy.run(Gossip(**PARTS, sealed=True), peers, rounds=1)
 
 
 def test_another_identity_in_a_known_place_is_found_out() -> None:
     peers = federation(Parallel())
-    algorithm = Gossip(parts=PARTS, sealed=True)
+    algorithm = Gossip(**PARTS, sealed=True)
     state = toy.run(algorithm, peers, rounds=1)
     kept = peers.engine.states()
-    kept[2] = {key: value for key, value in kept[2].items() if key != "identity"}
+    kept[2] = {key: value for key, value in kept[2].items() if key != state_name(Identity)}
     peers.engine.restore(kept)
     with pytest.raises(PartyError, match="another identity than before"):
         toy.one_more(algorithm, peers, state)

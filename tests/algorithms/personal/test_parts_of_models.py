@@ -6,22 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
-from tequio.algorithms.personal.fedbn import FedBN
-from tequio.algorithms.personal.fedper import FedPer
-from tequio.algorithms.personal.fedrep import FedRep
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.algorithms.personal.layers import FedBN, FedPer, FedRep, KeptPart
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Federation
-from tequio.federation.population import Population
+from tequio.federation.population import Population, state_name
 from tequio.learners.learner import Correction, LocalTraining
-from tequio.learners.own_modules import FromFactory
+from tequio.registry import build
 
 LOCAL = LocalTraining(epochs=2, batch=8, learning_rate=0.1, momentum=0.5, weight_decay=0.01)
 
@@ -62,23 +56,23 @@ def play(algorithm: Any, rounds: int = 2) -> tuple[Federation, Any, Any]:
 @pytest.mark.parametrize("algorithm", [FedPer, FedRep])
 def test_the_head_never_leaves_and_the_body_is_the_mean(algorithm: Any) -> None:
     parts = Parts(build("learner", "mlp", {"hidden": [4]}), LOCAL)
-    world, first, state = play(algorithm(weights="uniform", parts=parts), 1)
+    world, first, state = play(algorithm(weights="uniform", **parts), 1)
     for reply in world.engine.heard:
         assert sorted(reply.payload["update"]) == ["hidden1.bias", "hidden1.weight"]
     for name in ("output.weight", "output.bias"):
         np.testing.assert_array_equal(state.model[name], first.model[name])
     mean = np.mean([reply.payload["update"]["hidden1.weight"] for reply in world.engine.heard], axis=0)
     np.testing.assert_allclose(state.model["hidden1.weight"], first.model["hidden1.weight"] + mean, rtol=1e-5)
-    heads = [party["own_part"]["output.weight"] for party in world.engine.states().values()]
+    heads = [party[state_name(KeptPart)]["part"]["output.weight"] for party in world.engine.states().values()]
     assert len({head.tobytes() for head in heads}) == 4
 
 
 def test_parties_answer_with_their_own_head() -> None:
-    algorithm = FedPer(parts=Parts(build("learner", "mlp", {"hidden": [4]}), LOCAL))
+    algorithm = FedPer(**Parts(build("learner", "mlp", {"hidden": [4]}), LOCAL))
     world, _, state = play(algorithm)
     found = algorithm.evaluate(world, state, "train", world.everyone())
     for party, tally in found.items():
-        own = {**state.model, **world.engine.states()[party]["own_part"]}
+        own = {**state.model, **world.engine.states()[party][state_name(KeptPart)]["part"]}
         assert algorithm.learner.evaluate(own, world.population.view(party).train)["loss_sum"] == tally["loss_sum"]
 
 
@@ -94,21 +88,30 @@ def test_frozen_parameters_stay_to_the_bit_and_the_others_train(optimizer: Any) 
         assert np.array_equal(trained[name], values) == name.startswith("hidden1")
 
 
+def normalised() -> Any:
+    return build("learner", "torch", {"module": "contracts.normalised:build",
+                                      "arguments": {"inputs": 3, "outputs": 1}})
+
+
 def test_batch_normalisation_stays_at_the_party() -> None:
-    def net(schema: Any) -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1))
+    algorithm = FedBN(**Parts(normalised(), LOCAL))
+    world, first, state = play(algorithm)
+    private = ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"]
+    for reply in world.engine.heard:
+        assert sorted(reply.payload) == ["loss", "rows", "steps", "update"]
+        assert not set(private) & set(reply.payload["update"])
+    for name in private:
+        np.testing.assert_array_equal(state.model[name], first.model[name])
+    kept = [party[state_name(KeptPart)]["part"] for party in world.engine.states().values()]
+    assert all(sorted(own) == sorted(private) for own in kept)
+    assert len({own["norm.running_mean"].tobytes() for own in kept}) == 4
 
-    world = federation()
-    learner = FromFactory(net)
-    algorithm = FedBN(parts=Parts(learner, LOCAL))
-    from tequio.algorithms.personal.parts_of_models import batch_normalisation, whole
 
-    private = batch_normalisation(learner.initial(world.schema, np.random.default_rng(0)))
-    assert private == ("1.weight", "1.bias", "1.running_mean", "1.running_var")
-    assert algorithm.weights == "size"
-
-    class Someone:
-        state = {"own_part": {"1.weight": np.ones(2)}}
-
-    received = {"model": {"0.weight": np.zeros(2), "1.weight": np.zeros(2)}}
-    assert whole(Someone(), received, {})["1.weight"].tolist() == [1, 1]  # type: ignore[arg-type]
+def test_statistics_of_shared_layers_become_the_weighted_mean() -> None:
+    algorithm = FedPer(weights="uniform", **Parts(normalised(), LOCAL))
+    world, first, state = play(algorithm, 1)
+    sent = [reply.payload["buffers"] for reply in world.engine.heard]
+    for name in ("norm.running_mean", "norm.running_var"):
+        mean = np.mean([buffers[name] for buffers in sent], axis=0)
+        np.testing.assert_allclose(state.model[name], first.model[name] + mean, rtol=1e-6)
+    assert not any(name.startswith("norm.running") for reply in world.engine.heard for name in reply.payload["update"])

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.algorithms.peer import gossip
+from tequio.algorithms.peer import peers
 from tequio.errors import PartyError
-from tequio.experiments.config import load_config
-from tequio.experiments.remote import run_with_parties
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.remote import run_with_parties
 from tequio.federation import payload as payloads
+from tequio.federation.evaluation import OwnModel
+from tequio.federation.population import state_name
 
 pytestmark = pytest.mark.network
 
@@ -44,9 +46,9 @@ def models_of(homes, run):
     """The models in the journals of the parties: what nobody else may see."""
     for home in homes:
         for path in (home / "runs" / run).glob("task-*"):
-            model = payloads.decode(path.read_bytes())["state"].get("own_model")
+            model = payloads.decode(path.read_bytes())["state"].get(state_name(OwnModel))
             if model:
-                yield home.name, model
+                yield home.name, model["model"]
 
 
 def test_the_coordinator_never_holds_a_model_and_the_peers_learn_as_in_a_simulation(dealt, federation, tmp_path,
@@ -68,13 +70,13 @@ def test_the_coordinator_never_holds_a_model_and_the_peers_learn_as_in_a_simulat
 @pytest.mark.parametrize("change", [lambda box: box[:-1] + bytes([box[-1] ^ 1]), lambda box: box[:-1],
                                     lambda box: box[8:] + box[:8]])
 def test_a_letter_that_the_coordinator_tampers_with_is_refused(change, dealt, federation, tmp_path, monkeypatch):
-    honest = gossip.delivered
+    honest = peers.delivered
 
     def meddling(*arguments):
         mail = honest(*arguments)
         mail[3]["boxes"][0] = change(mail[3]["boxes"][0])
         return mail
 
-    monkeypatch.setattr(gossip, "delivered", meddling)
+    monkeypatch.setattr(peers, "delivered", meddling)
     with pytest.raises(PartyError, match=r"party '3' failed in round 1 .*altered on its way"):
         over_the_network(dealt, federation, tmp_path)

@@ -3,30 +3,41 @@
 Heads are of different sizes. For training and prediction they are filled up to the widest head of the federation with
 labels of weight zero, so that many parties can be trained in one batched call. What is filled up never changes and is
 cut off again.
+
+Rare labels get weights that make up for how rare they are, from the party's own training rows, and decision borders
+that suit them, from its validation rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Schema, Target
 from tequio.errors import ConfigError, DataError
+from tequio.learners.learner import Arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.learners.learner import Arrays, Learner
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Learner
 
 HEAD = "output."
 """What the names of a head's arrays begin with: the last layer of the dense learners."""
+
+LARGEST_WEIGHT = 50.0
+"""Bound on the weight of a label's positive rows: one row must not drown all others."""
+
+BORDERS = np.round(np.arange(0.05, 0.96, 0.05), 2)
+"""Probabilities among which a label's decision border is chosen."""
+
+DOUBT = 5
+"""A border chosen on so many positive rows is believed half: on the logit scale it goes half the way from one half."""
 
 _MOST_SCHEMAS = 8
 _schemas: dict[tuple[int, int], tuple[tuple[Any, ...], Schema]] = {}
@@ -66,12 +77,29 @@ def widest_head(federation: Federation) -> int:
     return federation.schema.target.size if labels is None else max(len(own) for own in labels)
 
 
+class Network(TypedDict):
+    """A core with a head, and how good they were on validation rows; less is better."""
+
+    core: Arrays
+    head: Arrays
+    score: float
+
+
+class OwnNetworks(TypedDict, total=False):
+    """What a party keeps: its head and the core it trained last, its best network so far and for how many rounds none
+    was better, and the best one of an earlier phase."""
+
+    head: Arrays
+    core: Arrays
+    best: Network
+    waited: int
+    aside: Network
+
+
 def own_head(party: Party, learner: Learner) -> Arrays:
     """The head that the party keeps, or its first one."""
-    kept: Arrays | None = party.state.get("head")
-    if kept is None:
-        kept = head_of(learner.initial(party.data.train.schema, party.rng("head")))
-    return kept
+    kept = party.recall(OwnNetworks).get("head")
+    return head_of(learner.initial(party.data.train.schema, party.rng("head"))) if kept is None else kept
 
 
 def widened(head: Arrays, width: int) -> Arrays:
@@ -92,7 +120,7 @@ def widened_data(data: Dataset, width: int) -> Dataset:
     return replace(data, schema=_schema(data.schema, width), labels=filled)
 
 
-def label_weights(own: NDArray[Any] | None, labels: int, width: int) -> NDArray[np.float32] | None:
+def label_weights(own: NDArray[np.float64] | None, labels: int, width: int) -> NDArray[np.float32] | None:
     """Weights (2, width) that give each real label its own weight and the filled-up ones none.
 
     The loss is a mean over all outputs, so real labels gain what the others take from the mean.
@@ -104,10 +132,10 @@ def label_weights(own: NDArray[Any] | None, labels: int, width: int) -> NDArray[
     return weights
 
 
-def scores_of(learner: Learner, core: Arrays, head: Arrays, data: Dataset, settings: Mapping[str, Any]) -> Any:
+def scores_of(learner: Learner, core: Arrays, head: Arrays, data: Dataset, width: int) -> NDArray[Any]:
     """Probabilities of the party's labels, (rows, labels)."""
-    model = {**core, **widened(head, settings["width"])}
-    return learner.predict(model, widened_data(data, settings["width"]))[:, :data.schema.target.size]
+    scores = learner.predict({**core, **widened(head, width)}, widened_data(data, width))
+    return scores[:, :data.schema.target.size]
 
 
 def _schema(schema: Schema, width: int) -> Schema:
@@ -120,3 +148,42 @@ def _schema(schema: Schema, width: int) -> Schema:
         # The features are kept too: nothing else can then come to live under their id.
         _schemas[key] = (schema.features, replace(schema, target=Target("multilabel", names)))
     return _schemas[key][1]
+
+
+def balanced_weights(truth: NDArray[Any], strength: float) -> NDArray[np.float64] | None:
+    """Weights (2, labels) for absent and for applying labels; 1 for both where strength is 0.
+
+    Positive rows of a label weigh (negatives / positives) ** strength, so that at strength 1 both sides weigh alike.
+    """
+    if not strength:
+        return None
+    positives = truth.astype(bool).sum(axis=0)
+    odds = (len(truth) - positives + 1) / (positives + 1)
+    return np.stack([np.ones(truth.shape[1]), np.clip(odds ** strength, 1.0 / LARGEST_WEIGHT, LARGEST_WEIGHT)])
+
+
+def best_borders(scores: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float64]:
+    """Of each label the border with the best F1 on these rows, drawn towards one half where positive rows are few.
+
+    Of equally good borders it is the one nearest to one half.
+    """
+    labels = truth.shape[1]
+    actual = truth.astype(bool)
+    if not len(actual):
+        return np.full(labels, 0.5)
+    predicted = scores[None] > BORDERS[:, None, None]
+    hits = (predicted & actual).sum(axis=1)
+    f1 = 2 * hits / np.maximum(predicted.sum(axis=1) + actual.sum(axis=0), 1)
+    # A nudge that decides between equals only: differences of F1 are larger as long as there are under a million rows.
+    best = BORDERS[(f1 - 1e-7 * np.abs(BORDERS - 0.5)[:, None]).argmax(axis=0)]
+    positives = actual.sum(axis=0)
+    odds = (best / (1 - best)) ** (positives / (positives + DOUBT))
+    borders: NDArray[np.float64] = odds / (1 + odds)
+    return borders
+
+
+def around_half(scores: NDArray[Any], borders: NDArray[np.float64]) -> NDArray[Any]:
+    """Scores moved on the logit scale so that each label's border lies at one half."""
+    inside = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    odds = inside / (1 - inside) * (1 - borders) / borders
+    return odds / (1 + odds)

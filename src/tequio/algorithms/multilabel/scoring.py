@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tequio.algorithms.multilabel.tasks import evaluate_own_rows, packed, score_received_rows
-from tequio.federation.algorithm import Algorithm
+from tequio.algorithms.multilabel.tasks import evaluate_own_rows, fingerprint_own, packed, score_received_rows
+from tequio.federation.algorithm import Algorithm, part
+from tequio.learners.learner import Learner
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.algorithms.multilabel.tasks import JudgeSettings
     from tequio.data.dataset import Dataset
     from tequio.federation.algorithm import State
+    from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Tally
@@ -31,24 +34,36 @@ if TYPE_CHECKING:
 class ThroughHeads(Algorithm):
     """An algorithm whose parties each judge rows with a network for their own labels."""
 
+    learner: Learner = part()
+
+    adoptable: ClassVar[bool] = False
+
     @abstractmethod
-    def judging(self, federation: Federation) -> dict[str, Any]:
+    def evaluation_settings(self, federation: Federation, part: Part = "test") -> JudgeSettings:
         """Which network of a party is judged, and how."""
 
-    def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
+    def evaluate(self, federation: Federation, state: State, part: Part,
+                 parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally on its own rows, over its own labels."""
         replies = federation.ask(parties, evaluate_own_rows, {"model": state.model},
-                                 settings={**self.judging(federation), "part": part})
+                                 settings=self.evaluation_settings(federation, part))
         return {reply.party: reply.payload for reply in replies if reply.payload}
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """All labels of the coordinator's rows, through the heads of all parties."""
-        return joint_tally(federation, score_rows(federation, state.model, rows, self.judging(federation)), rows)
+        scores = score_rows(federation, state.model, rows, self.evaluation_settings(federation))
+        return joint_tally(federation, scores, rows)
 
     def score_at_parties(self, federation: Federation, state: State, rows: Dataset) -> dict[str, dict[int, Tally]]:
         """Each party's labels of the coordinator's rows."""
-        scores = score_rows(federation, state.model, rows, self.judging(federation))
+        scores = score_rows(federation, state.model, rows, self.evaluation_settings(federation))
         return tallies_at_parties(federation, scores, rows)
+
+    def fingerprints(self, federation: Federation, state: State) -> list[str]:
+        """A hash of the networks that each party predicts with, of those that ever trained."""
+        replies = federation.ask(state.memory["trained"], fingerprint_own, {"model": state.model},
+                                 settings=self.evaluation_settings(federation))
+        return [payload["sha256"] for payload in replies.payloads]
 
 
 def labels_of(federation: Federation, party: int) -> NDArray[np.int64]:
@@ -58,7 +73,7 @@ def labels_of(federation: Federation, party: int) -> NDArray[np.int64]:
 
 
 def score_rows(federation: Federation, core: Payload, rows: Dataset,
-               settings: Mapping[str, Any]) -> dict[int, NDArray[Any]]:
+               settings: JudgeSettings) -> dict[int, NDArray[Any]]:
     """Every party's scores of the coordinator's rows, (rows, its labels)."""
     replies = federation.ask(federation.eligible(), score_received_rows, {"model": core, "rows": packed(rows)},
                              settings=settings)

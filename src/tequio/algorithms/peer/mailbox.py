@@ -7,12 +7,12 @@ when another identity claims its place. A message is sealed for one receiver, on
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tequio.errors import PayloadError, PermissionDenied
 from tequio.federation import payload as payloads
-from tequio.federation.task import task
-from tequio.privacy.aggregation.key_sharing import trusted
+from tequio.federation.task import NoSettings, Reveals, task
+from tequio.privacy.aggregation.encrypted_sum import Offer, trusted
 from tequio.privacy.aggregation.keys import (
     derived,
     fresh_key,
@@ -24,34 +24,63 @@ from tequio.privacy.aggregation.keys import (
     signature,
     signing_public,
 )
-from tequio.privacy.aggregation.party_side import about
+from tequio.privacy.aggregation.secure_sum_tasks import about
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
 
-_KEPT = "mailbox"
+class Session(TypedDict):
+    """A number that nobody can predict, under which keys are offered and boxes sealed."""
+
+    session: bytes
 
 
-@task("mailbox: offer key")
-def offer_key(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class OutgoingMail(TypedDict):
+    """Whom to seal a message for, with the keys that they offered, and how many others the sender hears."""
+
+    session: bytes
+    receivers: list[int]
+    offers: list[Offer]
+    hears: int
+
+
+class IncomingMail(TypedDict):
+    """Boxes for one receiver, with who sent them and the keys that those offered."""
+
+    session: bytes
+    senders: list[int]
+    offers: list[Offer]
+    boxes: list[bytes]
+
+
+class MailKey(TypedDict, total=False):
+    """A party's private key of the exchange under way."""
+
+    session: bytes
+    private: bytes
+
+
+@task("mailbox: offer key", settings=NoSettings, reply=Offer, reveals=Reveals.NOTHING)
+def offer_key(party: Party, payload: Session, settings: NoSettings) -> Offer:
     """A fresh public key for this round, signed."""
     private, seed = fresh_key(), identity_of(party)
     public = public_of(private)
-    party.state[_KEPT] = {"session": payload["session"], "private": private}
+    party.keep(MailKey, {"session": payload["session"], "private": private})
     return {"public": public, "identity": signing_public(seed),
             "signature": signature(seed, about(payload["session"], b"offer", party.index, party.index) + public)}
 
 
-def addressed(links: NDArray[Any], offers: Mapping[int, Payload], session: bytes) -> dict[int, Payload]:
+def addressed(links: NDArray[np.int64], offers: Mapping[int, Offer], session: bytes) -> dict[int, OutgoingMail]:
     """For each peer the receivers to seal its message for, with the keys they offered, and how many it hears itself."""
-    found: dict[int, Payload] = {party: {"session": session, "receivers": [], "offers": [], "hears": 0}
-                                 for party in offers}
+    found: dict[int, OutgoingMail] = {party: {"session": session, "receivers": [], "offers": [], "hears": 0}
+                                      for party in offers}
     for sender, receiver in links.tolist():
         found[receiver]["hears"] += 1
         found[sender]["receivers"].append(receiver)
@@ -59,14 +88,14 @@ def addressed(links: NDArray[Any], offers: Mapping[int, Payload], session: bytes
     return found
 
 
-def collect_offers(federation: Federation, parties: NDArray[Any]) -> tuple[bytes, dict[int, Payload]]:
-    """A session that nobody can foresee, and the keys that the parties offer for it."""
+def collect_offers(federation: Federation, parties: NDArray[np.int64]) -> tuple[bytes, dict[int, Offer]]:
+    """A session that nobody can predict, and the keys that the parties offer for it."""
     session = secrets.token_bytes(16)
     replies = federation.ask(parties, offer_key, {"session": session})
-    return session, {reply.party: dict(reply.payload) for reply in replies}
+    return session, {reply.party: reply.payload for reply in replies}
 
 
-def seal_for_all(party: Party, mail: Mapping[str, Any], content: Payload) -> list[bytes]:
+def seal_for_all(party: Party, mail: OutgoingMail, content: Payload) -> list[bytes]:
     """At the sender: the same content, sealed for each receiver in turn."""
     private, session, encoded = _private(party, mail["session"]), mail["session"], payloads.encode(content)
     boxes = []
@@ -77,7 +106,7 @@ def seal_for_all(party: Party, mail: Mapping[str, Any], content: Payload) -> lis
     return boxes
 
 
-def open_all(party: Party, mail: Mapping[str, Any]) -> list[Payload]:
+def open_all(party: Party, mail: IncomingMail) -> list[Payload]:
     """At the receiver: what the senders wrote, each with the sender's number."""
     private, session = _private(party, mail["session"]), mail["session"]
     found = []
@@ -89,25 +118,27 @@ def open_all(party: Party, mail: Mapping[str, Any]) -> list[Payload]:
     return found
 
 
-def delivered(links: NDArray[Any], boxes: Mapping[int, list[bytes]], offers: Mapping[int, Payload],
-              session: bytes) -> dict[int, Payload]:
+def delivered(links: NDArray[np.int64], boxes: Mapping[int, list[bytes]], offers: Mapping[int, Offer],
+              session: bytes) -> dict[int, IncomingMail]:
     """For each receiver the boxes that are for it; those of senders that gave no answer are missing."""
-    found: dict[int, Payload] = {party: {"session": session, "senders": [], "offers": [], "boxes": []}
-                                 for party in offers}
-    place: dict[int, int] = {}
+    found: dict[int, IncomingMail] = {party: {"session": session, "senders": [], "offers": [], "boxes": []}
+                                      for party in offers}
+    carried = dict.fromkeys(boxes, 0)
     for sender, receiver in links.tolist():
-        number = place[sender] = place.get(sender, -1) + 1
-        if sender in boxes:
-            if number >= len(boxes[sender]):
-                raise PayloadError(f"peer {sender} sealed fewer messages than it has neighbours")
-            for name, value in (("senders", sender), ("offers", offers[sender]), ("boxes", boxes[sender][number])):
-                found[receiver][name].append(value)
+        if sender not in boxes:
+            continue
+        if carried[sender] >= len(boxes[sender]):
+            raise PayloadError(f"peer {sender} sealed fewer messages than it has neighbours")
+        mail = found[receiver]
+        mail["senders"].append(sender)
+        mail["offers"].append(offers[sender])
+        mail["boxes"].append(boxes[sender][carried[sender]])
+        carried[sender] += 1
     return found
 
 
 def _private(party: Party, session: bytes) -> bytes:
-    kept = party.state.get(_KEPT, {})
+    kept = party.recall(MailKey)
     if kept.get("session") != session:
         raise PermissionDenied(f"party '{party.name}' offered no key in this exchange")
-    private: bytes = kept["private"]
-    return private
+    return kept["private"]

@@ -6,34 +6,35 @@ Li, Hu, Beirami, Smith: Ditto: fair and robust federated learning through person
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from annotated_types import Ge
 
-from tequio.algorithms.personal.averaging import Epochs, Personal, averaged, collected, with_epochs
-from tequio.algorithms.personal.inference import by_model, own_or_received
-from tequio.algorithms.training import (
-    Weights,
-    fresh_state,
-    job_from,
-    require_gradients,
-    training_settings,
-    training_task,
-    update_of,
+from tequio.algorithms.personal.answering import (
+    Epochs,
+    Inference,
+    Personal,
+    by_model,
+    own_or_received,
+    personal_round,
+    with_epochs,
 )
-from tequio.learners.learner import Correction
+from tequio.algorithms.training import Phase, UpdateReply, job_from, received_job, training_task, update_reply
+from tequio.federation.algorithm import part
+from tequio.federation.averaging import Weights
+from tequio.federation.evaluation import EvaluateSettings, OwnModel
+from tequio.federation.task import Reveals, TrainSettings, record
+from tequio.learners.learner import Correction, GradientLearner, LocalTraining
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
+    from tequio.algorithms.training import ModelPayload
     from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.learners.learner import Job, Trained
 
 
@@ -48,53 +49,59 @@ class Ditto(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
+    learner: GradientLearner = part()
     pull: Annotated[float, Ge(0)] = 1.0
     personal_epochs: Epochs = 0
     weights: Weights = "size"
 
     @property
-    def inference(self) -> Any:
+    def inference(self) -> Inference:
         """By the personal model."""
         return _INFERENCE
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model."""
-        require_gradients(self, "ditto")
-        return fresh_state(self, federation)
-
     def round(self, federation: Federation, state: State) -> State:
         """Train the received model for everybody, and the party's own for itself."""
-        chosen, replies = collected(self, federation, state, train_both, pull=self.pull,
-                                    second=with_epochs(self.parts.local, self.personal_epochs))
-        return averaged(self, federation, state, chosen, replies, self.weights)
+        return personal_round(self, federation, state, train_both, self._settings(), weights=self.weights)
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains a personal model once."""
-        local = with_epochs(self.parts.local, self.personal_epochs)
-        federation.ask(parties, train_own_near, {"model": state.model},
-                       settings={**training_settings(self, pull=self.pull), "local": local})
+        federation.ask(parties, train_own_near, {"model": state.model}, settings=self._settings())
+
+    def _settings(self) -> DittoSettings:
+        return DittoSettings(learner=self.learner, local=self.local, pull=self.pull,
+                             personal=with_epochs(self.local, self.personal_epochs))
 
 
-def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
-    return job_from(party, payload["model"])
+@record
+class DittoSettings(TrainSettings):
+    """How the personal model is trained, and how strongly it is pulled."""
+
+    pull: float
+    personal: LocalTraining
 
 
-def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
-    return update_of(payload, result)
+class PersonalLoss(TypedDict):
+    """The loss of a model that stays at the party."""
+
+    personal_loss: float
 
 
-def _own_job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
-    correction = Correction(pull=settings["pull"], anchor=payload["model"]) if settings["pull"] else None
-    return job_from(party, own_or_received(party, payload, settings), correction, "personal")
+class DittoReply(UpdateReply, PersonalLoss):
+    """How the received model changed, and the loss of the personal one."""
 
 
-def _keep(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
-    party.state["own_model"] = result.model
+def _own_job(party: Party, payload: ModelPayload, settings: DittoSettings) -> Job:
+    correction = Correction(pull=settings.pull, anchor=payload["model"]) if settings.pull else None
+    return job_from(party, own_or_received(party, dict(payload), settings), correction, "personal")
+
+
+def _keep(party: Party, payload: ModelPayload, result: Trained, settings: DittoSettings) -> PersonalLoss:
+    party.keep(OwnModel, {"model": result.model})
     return {"personal_loss": result.loss}
 
 
-train_both = training_task("ditto.train", _job, _reply, (_own_job, _keep))
-train_own_near = training_task("ditto.welcome", _own_job, _keep)
-_INFERENCE = by_model("ditto", own_or_received)
+_COMMON: Phase[DittoSettings] = Phase(received_job, update_reply)
+_OWN: Phase[DittoSettings] = Phase(_own_job, _keep, training=lambda settings: settings.personal, name="personal")
+train_both = training_task("ditto.train", DittoSettings, DittoReply, _COMMON, _OWN)
+train_own_near = training_task("ditto.welcome", DittoSettings, PersonalLoss, _OWN, reveals=Reveals.SCORES)
+_INFERENCE = by_model("ditto", EvaluateSettings, own_or_received)

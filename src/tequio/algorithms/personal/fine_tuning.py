@@ -6,22 +6,24 @@ Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage: Federated evaluation of on-dev
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
-from tequio.algorithms.personal.averaging import Personal, averaged, collected, with_epochs
-from tequio.algorithms.personal.inference import by_model
-from tequio.algorithms.training import Weights, job_from, local_training, train
+from tequio.algorithms.personal.answering import Inference, Personal, by_model, personal_round, with_epochs
+from tequio.algorithms.training import job_from, local_training, train
+from tequio.federation.averaging import Weights
+from tequio.federation.evaluation import EvaluateSettings
+from tequio.federation.task import TrainSettings, record
+from tequio.learners.learner import Learner, LocalTraining
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tequio.algorithms.training import ModelPayload
     from tequio.federation.algorithm import State
+    from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
 
 
@@ -35,33 +37,37 @@ class FineTuning(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
     epochs: Annotated[int, Ge(1)] = 1
     weights: Weights = "size"
 
     @property
-    def inference(self) -> Any:
+    def inference(self) -> Inference:
         """By a model that is tuned each time and not kept."""
         return _INFERENCE
 
-    def told(self, part: str = "test") -> dict[str, Any]:
+    def evaluation_settings(self, part: Part = "test") -> TuneSettings:
         """With the training of the tuning."""
-        tuning = replace(with_epochs(self.parts.local, self.epochs), optimizer_memory="fresh")
-        return {**super().told(part), "local": tuning}
+        tuning = replace(with_epochs(self.local, self.epochs), optimizer_memory="fresh")
+        return TuneSettings(learner=self.learner, part=part, tuning=tuning)
 
     def round(self, federation: Federation, state: State) -> State:
         """One round of federated averaging."""
-        chosen, replies = collected(self, federation, state, train)
-        return averaged(self, federation, state, chosen, replies, self.weights)
+        settings = TrainSettings(learner=self.learner, local=self.local)
+        return personal_round(self, federation, state, train, settings, weights=self.weights)
 
 
-def tuned(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Arrays:
+@record
+class TuneSettings(EvaluateSettings):
+    """How the received model is tuned before it answers."""
+
+    learner: Learner
+    tuning: LocalTraining
+
+
+def tuned(party: Party, payload: ModelPayload, settings: TuneSettings) -> Arrays:
     """The received model after training on the party's rows."""
-    job, local = job_from(party, payload["model"], purpose="tune"), local_training(party, settings)
-    model: Arrays = settings["learner"].train(job.model, job.data, local, job.rng,
-                                              learning_rate=local.rate(party.round)).model
-    return model
+    job, local = job_from(party, payload["model"], purpose="tune"), local_training(party, settings.tuning)
+    return settings.learner.train(job.model, job.data, local, job.rng, learning_rate=local.rate(party.round)).model
 
 
-_INFERENCE = by_model("fine-tuning", tuned)
+_INFERENCE = by_model("fine-tuning", TuneSettings, tuned)

@@ -11,28 +11,44 @@ local.optimizer_memory = "kept" does here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.algorithms.personal.averaging import Epochs, Personal, averaged, collected, with_epochs
-from tequio.algorithms.personal.routing import INFERENCE, personalise, tell, where_rows_go
-from tequio.algorithms.training import Weights, fresh_state, train, training_settings
-from tequio.components import build
-from tequio.federation.aggregation import Mean
+from tequio.algorithms.personal.answering import (
+    Epochs,
+    Inference,
+    Personal,
+    inference,
+    trained_so_far,
+    with_epochs,
+)
+from tequio.algorithms.training import Phase, job_from, train, training_task
+from tequio.data.dataset import Dataset
+from tequio.federation.aggregation import Aggregator, Mean, difference, shifted
 from tequio.federation.aggregators.consistency import Consistency, ConsistencyPlus
-from tequio.registry import register
+from tequio.federation.averaging import Weights, averaging_round
+from tequio.federation.evaluation import EvaluateSettings
+from tequio.federation.payload import Payload
+from tequio.federation.task import Count, Reveals, Sums, TrainSettings, record, task
+from tequio.federation.topology import ClientServer, Topology
+from tequio.learners.learner import Arrays, Learner
+from tequio.learners.metrics import merge, summarise
+from tequio.learners.routers.router import Own, Router, fit_router, is_own
+from tequio.registry import build, register
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tequio.data.dataset import Dataset
-    from tequio.federation.aggregation import Aggregator
     from tequio.federation.algorithm import Algorithm, State
+    from tequio.federation.averaging import Averaged
+    from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
-    from tequio.federation.payload import Payload
-    from tequio.learners.routers.router import Router
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Job, Scorer, Tally, Trained
+
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""How much of its increment a party may choose to use."""
 
 
 @register("algorithm", "flprotector", paper="Martínez Enríquez et al., 2025")
@@ -44,12 +60,15 @@ class FLProtector(Personal):
         personalise: whether parties train an increment of their own; without it the global model answers everything
         router: which rows the global model answers: a router's name, or a table with its name and parameters (empty:
             none, the personal model answers everything)
-        weighting: whether the aggregator `consistency` takes the place of the mean; an [aggregator] that the config
-            names besides the mean is used either way
+        weighting: whether the aggregator `consistency` takes the place of the mean
         personal_epochs: epochs of the increment a round (0: those of `local`)
         adaptive: whether each party chooses, by its validation rows, how much of its increment it uses
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
+
+    sums_only: ClassVar[bool] = False
+    topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer,)  # consistency in groups is another one
+    aggregator: Aggregator = field(default_factory=Mean, init=False)
 
     personalise: bool = True
     router: str | dict[str, Any] = "autoencoder"
@@ -58,34 +77,44 @@ class FLProtector(Personal):
     adaptive: bool = False
     weights: Weights = "size"
 
+    def __post_init__(self) -> None:
+        if self.weighting:
+            object.__setattr__(self, "aggregator", self.consistency())
+
     @property
-    def inference(self) -> Any:
+    def inference(self) -> Inference:
         """By the personal or by the global model, as the router decides row by row."""
-        return INFERENCE
+        return _INFERENCE
 
     def start(self, federation: Federation) -> State:
-        """A fresh model, and nothing told about anybody's rows."""
+        """A fresh model, and no descriptions of anybody's rows."""
         self.made_router()
-        return fresh_state(self, federation, told={})
+        return super().start(federation).next(descriptions={})
 
     def round(self, federation: Federation, state: State) -> State:
         """The federated phase, then the personal one from the new model."""
-        protected = replace(self, parts=replace(self.parts, aggregator=self.aggregator()))
-        chosen, replies = collected(protected, federation, state, train)
-        state = averaged(protected, federation, state, chosen, replies, self.weights)
-        return self._personal_phase(federation, state, replies.parties) if self.personalise else state
+        answered: list[int] = []
+
+        def step(averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
+            answered.extend(party for party in averaged.replies.parties.tolist() if party >= 0)
+            return averaged.following(), {"trained": trained_so_far(averaged)}
+
+        state = averaging_round(self, federation, state, train, TrainSettings(learner=self.learner, local=self.local),
+                                weights=self.weights, step=step)
+        return self._personal_phase(federation, state, answered) if self.personalise else state
 
     def welcome(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
         """A newcomer trains an increment and a router once."""
         if self.personalise:
-            self._personal_phase(federation, state, parties)
+            self._personal_phase(federation, state, parties.tolist())
 
-    def told(self, part: str = "test") -> dict[str, Any]:
+    def evaluation_settings(self, part: Part = "test") -> RoutedSettings:
         """With the router."""
-        router = self.made_router()
-        return training_settings(self, part=part, adaptive=self.adaptive, personal=self.personalise,
-                                 local=with_epochs(self.parts.local, self.personal_epochs),
-                                 **({"router": router} if router else {}))
+        return RoutedSettings(learner=self.learner, part=part, personal=self.personalise, router=self.made_router())
+
+    def fingerprints(self, federation: Federation, state: State) -> list[str]:
+        """Hashes of the parties' personal models, where they train any."""
+        return super().fingerprints(federation, state) if self.personalise else []
 
     def other_answers(self) -> dict[str, Algorithm]:
         """The same training, answered by one kind of model only: what the router and the increments are worth."""
@@ -95,13 +124,9 @@ class FLProtector(Personal):
                 parties: NDArray[np.int64]) -> dict[int, Payload]:
         """Of rows that the coordinator holds: would each party's own model answer, and how novel are they to it."""
         replies = federation.ask(parties, where_rows_go, {
-            **self.asked(state), "features": np.ascontiguousarray(rows.features)}, settings=self.told())
-        return {reply.party: reply.payload for reply in replies}
-
-    def aggregator(self) -> Aggregator:
-        """Consistency weighting, unless it is switched off or the config names another aggregator."""
-        named = self.parts.aggregator
-        return self.consistency() if self.weighting and isinstance(named, Mean) else named
+            **self.evaluation_payload(state), "features": np.ascontiguousarray(rows.features)},
+            settings=self.evaluation_settings())
+        return {reply.party: dict(reply.payload) for reply in replies}
 
     def consistency(self) -> Aggregator:
         """The aggregator in place of the mean."""
@@ -115,16 +140,18 @@ class FLProtector(Personal):
         router: Router = build("router", table.pop("name"), table, where="algorithm.router")
         return router
 
-    def _personal_phase(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> State:
-        told = dict(state.memory["told"])
-        new = [party for party in parties.tolist() if str(party) not in told]
-        if new and hasattr(self.made_router(), "describe"):
-            replies = federation.ask(new, tell, settings=self.told())
-            told |= {str(reply.party): reply.payload for reply in replies}
-        others = {party: {"others": [told[other] for other in sorted(told, key=int) if int(other) != party]}
-                  for party in parties.tolist()} if told else None
-        federation.ask(parties, personalise, {"model": state.model}, settings=self.told(), each=others)
-        return state.next(told=told)
+    def _personal_phase(self, federation: Federation, state: State, parties: list[int]) -> State:
+        router, known = self.made_router(), dict(state.memory["descriptions"])
+        new = [party for party in parties if str(party) not in known]
+        if new and router is not None and router.compares:
+            replies = federation.ask(new, describe_rows, settings=RouterSettings(router=router))
+            known |= {str(reply.party): reply.payload for reply in replies}
+        others = {party: {"others": [known[other] for other in sorted(known, key=int) if int(other) != party]}
+                  for party in parties} if known else None
+        settings = IncrementSettings(learner=self.learner, local=with_epochs(self.local, self.personal_epochs),
+                                     adaptive=self.adaptive, router=router)
+        federation.ask(parties, personalise, {"model": state.model}, settings=settings, each=others)
+        return state.next(descriptions=known)
 
 
 @register("algorithm", "flprotector-plus")
@@ -140,8 +167,7 @@ class FLProtectorPlus(FLProtector):
         personalise: whether parties train an increment of their own; without it the global model answers everything
         router: which rows the global model answers: a router's name, or a table with its name and parameters (empty:
             none, the personal model answers everything)
-        weighting: whether the aggregator `consistency` takes the place of the mean; an [aggregator] that the config
-            names besides the mean is used either way
+        weighting: whether the aggregator `consistency-plus` takes the place of the mean
         personal_epochs: epochs of the increment a round (0: those of `local`)
         adaptive: whether each party chooses, by its validation rows, how much of its increment it uses
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
@@ -151,5 +177,151 @@ class FLProtectorPlus(FLProtector):
     adaptive: bool = True
 
     def consistency(self) -> Aggregator:
-        """Only parties far from where they are foretold lose weight; before that, long updates are shortened."""
+        """Only parties far from their predicted update lose weight; before that, long updates are shortened."""
         return ConsistencyPlus()
+
+
+@record
+class IncrementSettings(TrainSettings):
+    """How a party chooses the share of its increment, and the router that it fits."""
+
+    adaptive: bool
+    router: Router | None
+
+
+@record
+class RouterSettings:
+    """A router."""
+
+    router: Router
+
+
+@record
+class RoutedSettings(EvaluateSettings):
+    """Whether parties answer with models of their own, and which router decides row by row."""
+
+    learner: Learner
+    personal: bool
+    router: Router | None
+
+
+class IncrementPayload(TypedDict):
+    """The new global model and, for routers that compare, what the other parties said of their rows."""
+
+    model: Arrays
+    others: NotRequired[list[Payload]]
+
+
+class Increment(TypedDict, total=False):
+    """What a party adds to the global model, how much of it it uses, and its fitted router."""
+
+    delta: Arrays
+    share: float
+    router: Payload
+
+
+class IncrementReply(TypedDict):
+    """The loss of the personal model, which stays at the party."""
+
+    rows: Count
+    personal_loss: float
+
+
+def personal_model(party: Party, payload: IncrementPayload, settings: object = None) -> Arrays:
+    """W + share * delta; W itself for a party without an increment."""
+    kept = party.recall(Increment)
+    return shifted(payload["model"], kept["delta"], kept.get("share", 1.0)) if "delta" in kept else payload["model"]
+
+
+def _job(party: Party, payload: IncrementPayload, settings: IncrementSettings) -> Job:
+    delta = party.recall(Increment).get("delta")
+    return job_from(party, payload["model"] if delta is None else shifted(payload["model"], delta), purpose="personal")
+
+
+def _keep(party: Party, payload: IncrementPayload, result: Trained, settings: IncrementSettings) -> IncrementReply:
+    delta = difference(result.model, payload["model"])
+    party.keep(Increment, {"delta": delta})
+    if settings.adaptive:
+        party.keep(Increment, {"share": best_share(settings.learner, payload["model"], delta, party.data.validation)})
+    if settings.router is not None:
+        _fit_router(party, payload, settings.learner, settings.router)
+    return {"rows": result.rows, "personal_loss": result.loss}
+
+
+personalise = training_task("flprotector.personalise", IncrementSettings, IncrementReply, Phase(_job, _keep),
+                            reveals=Reveals.SCORES)
+"""Train W + delta from the received W, keep the new delta, and fit the router where that is due."""
+
+
+def best_share(learner: Scorer, model: Arrays, delta: Arrays, rows: Dataset) -> float:
+    """The share of an increment with the fewest errors on validation rows, then the least loss, then the smallest.
+
+    Not the loss alone: a model that has learnt its rows by heart is too sure of itself and yet more often right.
+    """
+    if not len(rows):
+        return 1.0
+    tallies = [learner.evaluate(shifted(model, delta, share), rows) for share in _SHARES]
+    right = [summarise(rows.schema.target, tally).get("accuracy", 0.0) for tally in tallies]
+    return min(zip(_SHARES, right, tallies, strict=True), key=lambda one: (-one[1], one[2]["loss_sum"], one[0]))[0]
+
+
+def _fit_router(party: Party, payload: IncrementPayload, learner: Learner, router: Router) -> None:
+    rows, fitted = party.data.train, party.recall(Increment).get("router")
+    if router.follows_model or fitted is None:
+        fitted = fit_router(router, rows, Own(learner, personal_model(party, payload)), party.rng("router"))
+    others = payload.get("others")
+    if others is not None and len(others) != len(fitted.get("others", ())):
+        fitted = router.meet(fitted, rows, others)
+    party.keep(Increment, {"router": fitted})
+
+
+@task("flprotector.describe rows", settings=RouterSettings, reply=dict[str, Any], reveals=Sums())
+def describe_rows(party: Party, payload: Payload, settings: RouterSettings) -> Payload:
+    """What the router wants others to know of this party's rows: sums over all of them, never a row."""
+    return dict(settings.router.describe(party.data.train))
+
+
+def answered_by_own(party: Party, payload: IncrementPayload, rows: Dataset,
+                    settings: RoutedSettings) -> NDArray[np.bool_]:
+    """Row by row, whether the party's own model answers."""
+    kept = party.recall(Increment)
+    if "delta" not in kept or not settings.personal:
+        return np.zeros(len(rows), dtype=bool)
+    if settings.router is None:
+        return np.ones(len(rows), dtype=bool)
+    return is_own(settings.router, kept["router"], rows, Own(settings.learner, personal_model(party, payload)))
+
+
+def _tally(party: Party, payload: IncrementPayload, rows: Dataset, settings: RoutedSettings) -> Tally:
+    mine = answered_by_own(party, payload, rows, settings)
+    models = ((personal_model(party, payload), mine), (payload["model"], ~mine))
+    return merge([settings.learner.evaluate(model, rows.take(which)) for model, which in models if which.any()])
+
+
+_INFERENCE = inference("flprotector", RoutedSettings, _tally, personal_model)
+
+
+class RoutedRows(TypedDict):
+    """The global model, and rows of the coordinator's."""
+
+    model: Arrays
+    features: NDArray[Any]
+
+
+class RouteReply(TypedDict):
+    """Of each row, whether the party's own model would answer it and how novel it is."""
+
+    own: NDArray[np.bool_]
+    novelty: NotRequired[NDArray[np.float64]]
+
+
+@task("flprotector: where rows go", settings=RoutedSettings, reply=RouteReply, reveals=Reveals.SCORES)
+def where_rows_go(party: Party, payload: RoutedRows, settings: RoutedSettings) -> RouteReply:
+    """Of rows that the coordinator sends, which the party's own model would answer, and how novel they are."""
+    rows = Dataset.of(party.data.train.schema, payload["features"], np.zeros(len(payload["features"]), dtype=np.int64))
+    model: IncrementPayload = {"model": payload["model"]}
+    reply: RouteReply = {"own": answered_by_own(party, model, rows, settings)}
+    fitted = party.recall(Increment).get("router")
+    if settings.router is not None and fitted is not None:
+        reply["novelty"] = settings.router.novelty(fitted, rows, Own(settings.learner, personal_model(party, model)))
+    return reply

@@ -5,27 +5,29 @@ Ghosh, Chung, Yin, Ramchandran: An efficient framework for clustered federated l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from annotated_types import Ge
 
-from tequio.algorithms.personal.averaging import Personal
-from tequio.algorithms.personal.inference import by_model
-from tequio.algorithms.training import Weights, job_from, party_weights, training_settings, training_task
+from tequio.algorithms.personal.answering import Inference, Personal, by_model
+from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of
+from tequio.federation.aggregation import shifted
+from tequio.federation.aggregators.coordinates import Median
 from tequio.federation.algorithm import State
-from tequio.federation.models import difference, shifted
+from tequio.federation.averaging import BUFFERS, Weights, aggregate, finish_round, select, split_buffers, weights_by
+from tequio.federation.evaluation import EvaluateSettings
+from tequio.federation.task import TrainSettings
+from tequio.learners.learner import Arrays, buffers_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.learners.learner import Arrays, Job, Trained
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Job, Scorer, Trained
 
 
 @register("algorithm", "ifca", paper="Ghosh et al., 2020")
@@ -38,11 +40,17 @@ class Ifca(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
+    # There is no one model that a selector, a contribution or an adoption could judge.
+    shows_replies: ClassVar[bool] = False
+    adoptable: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = False
+    contribution: None = field(default=None, init=False)
+
     clusters: Annotated[int, Ge(1)] = 2
     weights: Weights = "size"
 
     @property
-    def inference(self) -> Any:
+    def inference(self) -> Inference:
         """By the model that fits the party's training rows best."""
         return _INFERENCE
 
@@ -53,46 +61,75 @@ class Ifca(Personal):
 
     def round(self, federation: Federation, state: State) -> State:
         """Parties choose a model and train it; each model is averaged over those who chose it."""
-        chosen = self.select(federation, state, observed=False)
-        replies = federation.ask(chosen.parties, train_best, self.asked(state), settings=training_settings(self),
-                                 stages=self.parts.stages)
+        chosen = select(self, federation, state)
+        replies = federation.ask(chosen.parties, train_best, self.evaluation_payload(state), stages=self.way,
+                                 settings=TrainSettings(learner=self.learner, local=self.local))
         models, memories = dict(state.model), dict(state.memory.get("clusters", {}))
         for cluster in state.model:
             mine = replace(replies, answers=tuple(reply for reply in replies if reply.payload["cluster"] == cluster))
             if len(mine):
-                models[cluster], memories[cluster] = self._averaged(federation, state, mine, cluster)
+                alone = State(state.model[cluster], {"aggregator": memories.get(cluster, {})})
+                models[cluster], memories[cluster] = self._averaged(federation, alone, mine)
         federation.record("clusters", {"round": federation.round, "parties": replies.parties.tolist(),
                                        "clusters": [reply.payload["cluster"] for reply in replies]})
-        return state.next(models, clusters=memories, selector=chosen.memory)
+        return finish_round(self, federation, state, chosen, replies, models, clusters=memories)
 
-    def _averaged(self, federation: Federation, state: State, mine: Replies, cluster: str) -> tuple[Arrays, Payload]:
-        alone = State(state.model[cluster], {"aggregator": state.memory.get("clusters", {}).get(cluster, {})})
-        mean = self.aggregate(federation, alone, mine, weights=party_weights(mine, self.weights))
-        return shifted(alone.model, mean.update), mean.memory
+    def fingerprints(self, federation: Federation, state: State) -> list[str]:
+        """None: every model that parties answer with is a common one."""
+        return []
+
+    def _averaged(self, federation: Federation, state: State, replies: Replies[Any]) -> tuple[Arrays, Payload]:
+        """One cluster's model after the round, and what the aggregator remembers of it."""
+        shares = weights_by(self.weights, replies)
+        trained, buffers = split_buffers(state.model, buffers_of(self.learner, federation.schema))
+        mean = aggregate(self, federation, state, replies, trained, shares)
+        after = shifted(trained, mean.update)
+        if buffers:
+            robust = None if self.aggregator.linear else Median()
+            change = aggregate(self, federation, state, replies, buffers, shares, name=BUFFERS, aggregator=robust)
+            after |= shifted(buffers, change.update)
+        return {name: after[name] for name in state.model}, mean.memory
 
 
-def best_cluster(party: Party, payload: Payload, settings: Mapping[str, Any]) -> str:
+class Clusters(TypedDict):
+    """All models, by the name of their cluster."""
+
+    model: dict[str, Arrays]
+
+
+class ClusterReply(UpdateReply):
+    """How the model of a cluster changed, and of which."""
+
+    cluster: str
+
+
+class ChosenCluster(TypedDict, total=False):
+    """The cluster that the party chose last."""
+
+    name: str
+
+
+def best_cluster(party: Party, models: dict[str, Arrays], learner: Scorer) -> str:
     """The model with the least loss on the party's training rows; the first of those that tie."""
-    rows, models = party.data.train, payload["model"]
-    losses = [settings["learner"].evaluate(model, rows)["loss_sum"] for model in models.values()] if len(rows) else [0]
-    return str(list(models)[int(np.argmin(losses))])
+    rows = party.data.train
+    losses = [learner.evaluate(model, rows)["loss_sum"] for model in models.values()] if len(rows) else [0]
+    return list(models)[int(np.argmin(losses))]
 
 
-def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
-    party.state["cluster"] = best_cluster(party, payload, settings)
-    return job_from(party, payload["model"][party.state["cluster"]])
+def _job(party: Party, payload: Clusters, settings: TrainSettings) -> Job:
+    cluster = best_cluster(party, payload["model"], settings.learner)
+    party.keep(ChosenCluster, {"name": cluster})
+    return job_from(party, payload["model"][cluster])
 
 
-def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
-    cluster = party.state["cluster"]
-    return {"update": difference(result.model, payload["model"][cluster]), "cluster": cluster, "rows": result.rows,
-            "steps": result.steps, "loss": result.loss}
+def _reply(party: Party, payload: Clusters, result: Trained, settings: TrainSettings) -> ClusterReply:
+    cluster = party.recall(ChosenCluster)["name"]
+    return {**update_of(party, payload["model"][cluster], result, settings.learner), "cluster": cluster}
 
 
-def _best_model(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Arrays:
-    model: Arrays = payload["model"][best_cluster(party, payload, settings)]
-    return model
+def _best_model(party: Party, payload: Clusters, settings: EvaluateSettings) -> Arrays:
+    return payload["model"][best_cluster(party, payload["model"], settings.learner)]
 
 
-train_best = training_task("ifca.train", _job, _reply)
-_INFERENCE = by_model("ifca", _best_model)
+train_best = training_task("ifca.train", TrainSettings, ClusterReply, Phase(_job, _reply))
+_INFERENCE = by_model("ifca", EvaluateSettings, _best_model)

@@ -7,28 +7,32 @@ approach, NeurIPS 2020.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
 
-from tequio.algorithms.personal.averaging import Personal, averaged, collected
+from tequio.algorithms.personal.answering import Inference, Personal, by_model, personal_round
 from tequio.algorithms.personal.gradient_steps import batches, require_plain_sgd, training_rows
-from tequio.algorithms.personal.inference import by_model
-from tequio.algorithms.training import Weights, fresh_state, local_training, require_gradients
-from tequio.federation.models import difference, shifted
-from tequio.federation.task import task
+from tequio.algorithms.training import UpdateReply, local_training, update_of
+from tequio.federation.aggregation import shifted
+from tequio.federation.algorithm import part
+from tequio.federation.averaging import Weights
+from tequio.federation.evaluation import EvaluateSettings
+from tequio.federation.task import Reveals, TrainSettings, record, task
+from tequio.learners.learner import GradientLearner, Trained
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tequio.algorithms.training import ModelPayload
     from tequio.data.dataset import Dataset
     from tequio.federation.algorithm import State
+    from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+
+Form = Literal["first-order", "hessian-free"]
 
 _NUDGE = 1e-2
 """Length of the step by which the Hessian-free form feels the curvature, in units of the gradient's length."""
@@ -46,51 +50,60 @@ class PerFedAvg(Personal):
         weights: weigh each party by its number of training rows (size), or all alike (uniform, as in the paper)
     """
 
-    sums_only = True
-
+    learner: GradientLearner = part()
     adapt_rate: Annotated[float, Gt(0)] = 0.01
     adapt_steps: Annotated[int, Ge(1)] = 1
-    form: Literal["first-order", "hessian-free"] = "first-order"
+    form: Form = "first-order"
     weights: Weights = "size"
 
     @property
-    def inference(self) -> Any:
+    def inference(self) -> Inference:
         """By the adapted model."""
         return _INFERENCE
 
-    def told(self, part: str = "test") -> dict[str, Any]:
+    def evaluation_settings(self, part: Part = "test") -> AdaptSettings:
         """With how to adapt."""
-        return {**super().told(part), "adapt_rate": self.adapt_rate, "adapt_steps": self.adapt_steps}
+        return AdaptSettings(learner=self.learner, part=part, adapt_rate=self.adapt_rate, adapt_steps=self.adapt_steps)
 
     def start(self, federation: Federation) -> State:
         """A fresh model."""
-        require_gradients(self, "per-fedavg")
-        require_plain_sgd(self.parts.local, "per-fedavg")
-        return fresh_state(self, federation)
+        require_plain_sgd(self.local, "per-fedavg", weight_decay=False)
+        return super().start(federation)
 
     def round(self, federation: Federation, state: State) -> State:
         """Meta-steps at the parties; the mean of their changes."""
-        chosen, replies = collected(self, federation, state, train_to_adapt, adapt_rate=self.adapt_rate, form=self.form)
-        return averaged(self, federation, state, chosen, replies, self.weights)
+        settings = MetaSettings(learner=self.learner, local=self.local, adapt_rate=self.adapt_rate, form=self.form)
+        return personal_round(self, federation, state, train_to_adapt, settings, weights=self.weights)
 
 
-@task("per-fedavg.train")
-def train_to_adapt(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+@record
+class MetaSettings(TrainSettings):
+    """How far to adapt in training, and whether to follow the curvature."""
+
+    learner: GradientLearner
+    adapt_rate: float
+    form: Form
+
+
+@task("per-fedavg.train", settings=MetaSettings, reply=UpdateReply, reveals=Reveals.UPDATE)
+def train_to_adapt(party: Party, payload: ModelPayload, settings: MetaSettings) -> UpdateReply:
     """Each step adapts on one batch and takes the gradient of the adapted model on the next."""
-    local, rows, learner = local_training(party, settings), training_rows(party), settings["learner"]
-    rate, model, losses = local.rate(party.round), payload["model"], [float("nan")]
-    per_step = 3 if settings["form"] == "hessian-free" else 2
-    drawn: list[Dataset] = list(batches(rows, local, party.rng("train")))
+    local, rows, learner = local_training(party, settings.local), training_rows(party), settings.learner
+    require_plain_sgd(local, "per-fedavg", weight_decay=False)
+    model: Arrays = payload["model"]
+    losses: list[float] = []
+    per_step = 3 if settings.form == "hessian-free" else 2
+    drawn = list(batches(rows, local, party.rng("train")))
     for start in range(0, max(len(drawn) - per_step + 1, min(len(drawn), 1)), per_step):
-        some = [drawn[(start + place) % len(drawn)] for place in range(per_step)]
-        gradient, loss = _meta_gradient(learner, model, some, settings["adapt_rate"])
-        model = shifted(model, gradient, -rate)
+        some = [drawn[(start + offset) % len(drawn)] for offset in range(per_step)]
+        gradient, loss = _meta_gradient(learner, model, some, settings.adapt_rate)
+        model = shifted(model, gradient, -local.rate(party.round))
         losses.append(loss)
-    return {"update": difference(model, payload["model"]), "rows": len(rows), "steps": len(losses) - 1,
-            "loss": float(np.mean(losses[1:])) if len(losses) > 1 else losses[0]}
+    mean_loss = float(np.mean(losses)) if losses else float("nan")
+    return update_of(party, payload["model"], Trained(model, len(losses), mean_loss, len(rows)), learner)
 
 
-def _meta_gradient(learner: Any, model: Arrays, some: list[Dataset], rate: float) -> tuple[Arrays, float]:
+def _meta_gradient(learner: GradientLearner, model: Arrays, some: list[Dataset], rate: float) -> tuple[Arrays, float]:
     """(I - alpha H) g, where g is the gradient after adaptation; the first-order form leaves out H."""
     first, _ = learner.gradient(model, some[0])
     gradient, loss = learner.gradient(shifted(model, first, -rate), some[1])
@@ -103,12 +116,21 @@ def _meta_gradient(learner: Any, model: Arrays, some: list[Dataset], rate: float
     return shifted(gradient, curved, -rate), loss
 
 
-def adapted(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Arrays:
+@record
+class AdaptSettings(EvaluateSettings):
+    """How to adapt before answering."""
+
+    learner: GradientLearner
+    adapt_rate: float
+    adapt_steps: int
+
+
+def adapted(party: Party, payload: ModelPayload, settings: AdaptSettings) -> Arrays:
     """The received model after a few gradient steps on all of the party's training rows."""
     model: Arrays = payload["model"]
-    for _ in range(settings["adapt_steps"] if len(party.data.train) else 0):
-        model = shifted(model, settings["learner"].gradient(model, party.data.train)[0], -settings["adapt_rate"])
+    for _ in range(settings.adapt_steps if len(party.data.train) else 0):
+        model = shifted(model, settings.learner.gradient(model, party.data.train)[0], -settings.adapt_rate)
     return model
 
 
-_INFERENCE = by_model("per-fedavg", adapted)
+_INFERENCE = by_model("per-fedavg", AdaptSettings, adapted)

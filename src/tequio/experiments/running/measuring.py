@@ -257,11 +257,11 @@ def _domains_of(scenario: Scenario, federation: Federation) -> dict[str, NDArray
 
 def _routes(scenario: Scenario, federation: Federation, state: State, domain: str,
             groups: NDArray[np.str_]) -> Metrics:
-    routing = getattr(scenario.algorithm, "routing", None)
-    if routing is None or scenario.test is None:
-        return {}
-    sent = list(routing(federation, state, scenario.test, federation.eligible()).values())
+    assert scenario.test is not None
+    sent = list(scenario.algorithm.routing(federation, state, scenario.test, federation.eligible()).values())
     found: Metrics = {}
+    if not sent:
+        return found
     for other in dict.fromkeys(groups.tolist()):
         found[f"route.{domain}.{other}"] = float(np.mean([reply["own"][groups == other] for reply in sent]))
         novelty = [reply["novelty"][groups == other] for reply in sent if "novelty" in reply]

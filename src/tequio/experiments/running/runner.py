@@ -22,9 +22,9 @@ from tequio.experiments.running.results import Result, model_sha256, write_model
 from tequio.experiments.running.scenario import Scenario, make_engine, make_scenario
 from tequio.experiments.running.store import Checkpoint, Pace, Plain, read_checkpoint, write_checkpoint
 from tequio.experiments.running.transcripts import kept_transcript, write_messages
+from tequio.federation.aggregation import difference, squared_norm
 from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
-from tequio.federation.models import difference, squared_norm
 from tequio.privacy.ledger import statement
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Run:
         self._federation.round += 1
         after = self._scenario.algorithm.round(self._federation, state)
         row: Plain = {"round": self._federation.round, "seconds": time.perf_counter() - started,
-                               **_added(before, self._federation.traffic), **self._recorder.taken_loss(),
+                               **_added(before, self._federation.traffic), **self._recorder.taken(),
                                **(clock.metrics(*earlier) if clock is not None else {})}
         if self._config.stop.tolerance:
             row["update_norm"] = _distance(state, after)
@@ -234,12 +234,13 @@ class Run:
             self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
         algorithm = self._scenario.algorithm
         model = algorithm.result(state)
+        sha256 = model_sha256(model, self._fingerprints(state))
         final = hand_over(self._config, algorithm, self._federation, state, self._measured)
         store.write_whole(self._folder / store.PARTIES, final.parties.to_csv().encode())
         if len(final.labels):
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
-        summary = self._summary() | {"model": path.name, "model_sha256": model_sha256(model)}
+        summary = self._summary() | {"model": path.name, "model_sha256": sha256}
         if self._federation.notary is not None:
             self._federation.notary.append("end", {"rounds": self._federation.round,
                                                    "model_sha256": summary["model_sha256"]})
@@ -254,6 +255,12 @@ class Run:
         store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
         write_messages(self._folder)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
+
+    def _fingerprints(self, state: State) -> list[str]:
+        """Hashes of the parties' own models, which stay with them; of those parties that can still be reached."""
+        asking = self._federation.off_the_clock()
+        rules = replace(asking.rules, on_failure="continue", quorum=0.0)
+        return self._scenario.algorithm.fingerprints(replace(asking, traffic=Traffic(), rules=rules), state)
 
     def _summary(self) -> Plain:
         now, metrics = self._situation, self._recorder.metrics

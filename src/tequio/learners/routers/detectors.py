@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import DataError
-from tequio.learners.routers.router import dense, principal, seen_through
+from tequio.learners.routers.router import Router, dense, principal, seen_through
 from tequio.learners.torch_model import require_torch, seeded
 from tequio.registry import register
 
@@ -35,7 +35,7 @@ _ROWS_PER_PASS = 1000  # through the autoencoder
 
 @register("router", "pca")
 @dataclass(frozen=True)
-class Pca:
+class Pca(Router):
     """Rows that the main directions of the party's rows do not explain are foreign.
 
     Parameters:
@@ -45,8 +45,6 @@ class Pca:
 
     sigmas: float = 3.0
     components: Count = 32
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """The directions in which the rows vary most."""
@@ -62,7 +60,7 @@ class Pca:
 
 @register("router", "one-class-svm", paper="Schölkopf et al., 2001")
 @dataclass(frozen=True)
-class OneClassSvm:
+class OneClassSvm(Router):
     """Rows outside a region that holds most of the party's rows are foreign.
 
     Parameters:
@@ -77,8 +75,6 @@ class OneClassSvm:
     components: Count = 32
     outside: Annotated[float, Interval(gt=0, lt=1)] = 0.05
     rows: Count = 2000
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Support vectors and their coefficients, kept as plain arrays."""
@@ -102,7 +98,7 @@ class OneClassSvm:
 
 @register("router", "local-outlier-factor", paper="Breunig et al., 2000")
 @dataclass(frozen=True)
-class LocalOutlier:
+class LocalOutlier(Router):
     """Rows that lie in thinner places than their neighbours among the party's rows are foreign.
 
     Parameters:
@@ -116,8 +112,6 @@ class LocalOutlier:
     components: Count = 32
     neighbours: Count = 20
     rows: Count = 2000
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Keep some rows, seen through the main directions."""
@@ -137,7 +131,7 @@ class LocalOutlier:
 
 @register("router", "mahalanobis", paper="Lee et al., 2018")
 @dataclass(frozen=True)
-class Mahalanobis:
+class Mahalanobis(Router):
     """Rows far from the party's mean row, in units of how its rows vary, are foreign.
 
     Parameters:
@@ -147,8 +141,6 @@ class Mahalanobis:
 
     sigmas: float = 3.0
     components: Count = 128
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Mean and covariance."""
@@ -172,7 +164,7 @@ def _gaussian(places: Numbers, support: Numbers, squares: Numbers, gamma: float)
 
 @register("router", "autoencoder", paper="Martínez Enríquez et al., 2025")
 @dataclass(frozen=True)
-class Autoencoder:
+class Autoencoder(Router):
     """Rows that an autoencoder of the party's own rows cannot reconstruct are foreign.
 
     Images go through two convolutions and two transposed ones (3,211 parameters for colour); other rows through a
@@ -194,8 +186,6 @@ class Autoencoder:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     side: Annotated[int, Ge(0)] = 32
     restarts: Annotated[int, Ge(0)] = 4
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Train the autoencoder on the rows; the best one, where it took several to learn anything."""

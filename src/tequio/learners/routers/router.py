@@ -8,8 +8,9 @@ Liu, Wang, Owens, Li: Energy-based out-of-distribution detection, NeurIPS 2020.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,23 +36,32 @@ class Own:
     model: Arrays
 
 
-@runtime_checkable
-class Router(Protocol):
-    """Tells a party's own kind of rows from others. What it learns is plain data and stays at the party.
+class Router(ABC):
+    """Tells a party's own kind of rows from others. What it learns is plain data and stays at the party."""
 
-    `follows_model` says that it looks at the party's model, and has to be fitted again when that changes.
-    """
+    follows_model: ClassVar[bool] = False
+    """Whether it looks at the party's model, and has to be fitted again when that changes."""
 
-    follows_model: bool
+    compares: ClassVar[bool] = False
+    """Whether it compares the party's rows with what other parties say of theirs (`describe` and `meet`)."""
+
     sigmas: float
 
+    @abstractmethod
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Learn what the party's rows look like; labels are not looked at."""
-        ...
 
+    @abstractmethod
     def novelty(self, fitted: Fitted, rows: Dataset, own: Own) -> Numbers:
         """How foreign each row is."""
-        ...
+
+    def describe(self, rows: Dataset) -> Fitted:
+        """What a party lets others know of its rows: sums over all of them, never a row."""
+        return {}
+
+    def meet(self, fitted: Fitted, rows: Dataset, others: list[Fitted]) -> Fitted:
+        """The fitted router, once others have described their rows."""
+        return fitted
 
 
 def fit_router(router: Router, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
@@ -72,7 +82,7 @@ def is_own(router: Router, fitted: Fitted, rows: Dataset, own: Own) -> NDArray[n
 
 @register("router", "confidence", paper="Hendrycks and Gimpel, 2017")
 @dataclass(frozen=True)
-class Confidence:
+class Confidence(Router):
     """Rows of whose class the party's own model is not sure are foreign.
 
     Parameters:
@@ -81,7 +91,7 @@ class Confidence:
 
     sigmas: float = 3.0
 
-    follows_model = True
+    follows_model: ClassVar[bool] = True
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Nothing to learn but the threshold."""
@@ -97,7 +107,7 @@ class Confidence:
 
 @register("router", "energy", paper="Liu et al., 2020")
 @dataclass(frozen=True)
-class Energy:
+class Energy(Router):
     """Rows of high free energy under the party's own model are foreign.
 
     Parameters:
@@ -106,7 +116,7 @@ class Energy:
 
     sigmas: float = 3.0
 
-    follows_model = True
+    follows_model: ClassVar[bool] = True
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Nothing to learn but the threshold."""

@@ -7,12 +7,12 @@ reconstructed better. Their statistics differ to either side, and a distance to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Interval
 
-from tequio.learners.routers.router import dense
+from tequio.learners.routers.router import Router, dense
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _RIDGE = 1e-3
 
 @register("router", "statistics")
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Router):
     """Rows whose brightness, contrast, sharpness or colour is not that of the party's rows are foreign.
 
     Rows that are no images are judged by their columns.
@@ -39,8 +39,6 @@ class Statistics:
     """
 
     sigmas: float = 3.0
-
-    follows_model = False
 
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Mean and inverse covariance of the statistics."""
@@ -55,7 +53,7 @@ class Statistics:
 
 @register("router", "likelihood-ratio")
 @dataclass(frozen=True)
-class LikelihoodRatio:
+class LikelihoodRatio(Router):
     """Rows whose looks are likelier among another party's rows than among the party's own are foreign.
 
     Parties tell each other the mean and the covariance of their rows' brightness, contrast, sharpness and colour, and
@@ -69,7 +67,7 @@ class LikelihoodRatio:
     sigmas: float = 3.0
     kept: Annotated[float, Interval(gt=0, lt=1)] = 0.99
 
-    follows_model = False
+    compares: ClassVar[bool] = True
 
     def describe(self, rows: Dataset) -> Fitted:
         """What a party tells the others."""
