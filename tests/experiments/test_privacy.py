@@ -101,7 +101,7 @@ def test_private_rows_cost_what_the_steps_of_their_party_cost(tmp_path):
 
 def test_the_noise_of_private_rows_is_calibrated_too():
     made = scenario(stages=[], local={"name": "dp-sgd", "batch": 10}, privacy={"epsilon": 4.0, "accountant": "rdp"})
-    assert made.algorithm.parts.local.noise == made.ledger.mechanism.noise > 0.5
+    assert made.algorithm.local.noise == made.ledger.mechanism.noise > 0.5
 
 
 @pytest.mark.parametrize(("reason", "changes"), [

@@ -12,10 +12,12 @@ from parts import Parts
 from tequio.errors import ConfigError, DataError, QuorumError, TequioError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
+from tequio.federation.exchange import Replies
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
-from tequio.federation.stages import SumCapacity
+from tequio.federation.stages import Aggregated, SumCapacity, Summed
 from tequio.learners.private_training import grid_of
+from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.central import CentralDP, TreeNoise
 from tequio.privacy.ledger import Context, Ledger, Terms
@@ -198,3 +200,13 @@ def test_a_clip_that_the_sum_has_no_room_for_is_refused():
     stages = [{"name": "central-dp", "noise": 1.0, "clip": 3.0}, {"name": "secure-sum", "largest": 2.0}]
     with pytest.raises(ConfigError, match="'secure-sum' has room for entries of up to 2, and a clip of 3"):
         make_scenario(complete(GIVEN | {"stages": stages}))
+
+
+@pytest.mark.parametrize("size", [1000, 6])
+def test_rounding_counts_all_that_a_party_sends_where_buffers_are_fewer_than_weights(size):
+    """0.5 sqrt(1006) steps of the ring, whichever of the two arrays is noised: both are one release."""
+    stage = wired(replace(CentralDP(noise=1.0), arrays=("update", "buffers")), buffers=frozenset({"mean"}))
+    stage.ledger.template = {"w": np.zeros(1000), "mean": np.zeros(6)}
+    whole = Summed(np.empty(0), np.arange(4), 4.0, {}, np.empty(0, np.int64), (32, 64.0, 4), np.ones(4), np.empty(0))
+    aggregated = Aggregated("update", Replies(()), np.arange(4), np.ones(4), 4.0, summed=whole)
+    assert stage._rounding(size, aggregated) == pytest.approx(0.5 * 1006**0.5 * 4 / Ring.of(32, 64.0, 4).scale)
