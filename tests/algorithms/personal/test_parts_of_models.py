@@ -107,9 +107,9 @@ def test_batch_normalisation_stays_at_the_party() -> None:
     assert len({own["norm.running_mean"].tobytes() for own in kept}) == 4
 
 
-def test_statistics_of_shared_layers_become_the_weighted_mean() -> None:
-    algorithm = FedPer(weights="uniform", **Parts(normalised(), LOCAL))
-    world, first, state = play(algorithm, 1)
+@pytest.mark.parametrize("algorithm", [FedPer, FedRep])
+def test_statistics_of_shared_layers_become_the_weighted_mean(algorithm: Any) -> None:
+    world, first, state = play(algorithm(weights="uniform", **Parts(normalised(), LOCAL)), 1)
     sent = [reply.payload["buffers"] for reply in world.engine.heard]
     for name in ("norm.running_mean", "norm.running_var"):
         mean = np.mean([buffers[name] for buffers in sent], axis=0)

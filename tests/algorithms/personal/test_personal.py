@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import toy
 
+from tequio import registry
 from tequio.algorithms.horizontal.fedavg import FedAvg
 from tequio.algorithms.personal.apfl import Apfl, MixtureMemory
 from tequio.algorithms.personal.ditto import Ditto
@@ -20,6 +21,7 @@ from tequio.algorithms.personal.per_fedavg import PerFedAvg
 from tequio.algorithms.personal.pfedme import PFedMe
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Split
+from tequio.engines.network.policy import tasks_of
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import part_types
 from tequio.federation.evaluation import OwnModel
@@ -252,3 +254,10 @@ def test_own_steps_of_apfl_are_clipped_and_per_fedavg_has_no_weight_decay() -> N
     assert toy.weights(state) == pytest.approx([0.5])  # the gradient of -4 is cut to -1
     with pytest.raises(ConfigError, match="no weight_decay"):
         toy.run(PerFedAvg(**toy.parts(LocalTraining(weight_decay=0.1))), federation)
+
+
+@pytest.mark.parametrize("name", ["apfl", "ditto", "fedbn", "fedper", "fedrep", "fine-tuning", "flprotector", "ifca",
+                                  "per-fedavg", "pfedme"])
+def test_a_policy_that_allows_an_algorithm_allows_its_evaluation(name: str) -> None:
+    made = registry.find("algorithm", name).component(**toy.parts())
+    assert {task.name for task in made.inference} <= tasks_of(name)

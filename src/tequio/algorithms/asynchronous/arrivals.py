@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, Interval
 
 from tequio.algorithms.asynchronous.flights import Asynchronous, Landed, Policy, Staleness, fly
 from tequio.federation.aggregation import Aggregator, Mean, Updates, mixed, shifted, zeros
-from tequio.federation.aggregators.coordinates import Median
+from tequio.federation.aggregators.coordinates import of_buffers
 from tequio.federation.algorithm import part
 from tequio.federation.averaging import Weights
 from tequio.federation.topology import ClientServer, Hierarchical, Topology
@@ -149,6 +149,6 @@ def _followed(aggregator: Aggregator, federation: Federation, state: State, land
         federation.record("aggregation", {"round": federation.round, **mean.notes})
     after = shifted({name: state.model[name] for name in mean.update}, mean.update, rate)
     if landed.work[0]["buffers"]:
-        robust = Mean() if aggregator.linear else Median()
-        after |= robust.combine(Updates(landed.parties, [work["buffers"] for work in landed.work], weights), {}).update
+        buffers = Updates(landed.parties, [work["buffers"] for work in landed.work], weights)
+        after |= of_buffers(aggregator).combine(buffers, {}).update
     return state.next({name: after[name] for name in state.model}, flights=landed.memory, aggregator=mean.memory)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 import numpy as np
 
 from tequio.algorithms.training import train
-from tequio.errors import ConfigError, PayloadError
+from tequio.errors import ConfigError
 from tequio.federation import payload as payloads
 from tequio.federation.aggregation import check_shapes, shifted
 from tequio.federation.algorithm import Algorithm, Attacked, State, part
-from tequio.federation.averaging import fresh_state, split_buffers
+from tequio.federation.averaging import check_variances, fresh_state, split_buffers
 from tequio.federation.events import EventQueue
 from tequio.federation.stages import Stage
 from tequio.federation.task import TrainSettings
@@ -201,14 +201,21 @@ def _landed(algorithm: Asynchronous, federation: Federation, state: State, sky: 
     replies = federation.off_the_clock().ask(asked, train, {"model": state.model}, stages=algorithm.way,
                                              settings=TrainSettings(learner=algorithm.learner, local=algorithm.local))
     weights, buffers = split_buffers(state.model, buffers_of(algorithm.learner, federation.schema))
+
+    def check(sent: UpdateReply, whose: str) -> None:
+        check_shapes(sent["update"], weights, whose)
+        if buffers:
+            check_shapes(sent.get("buffers", {}), buffers, whose)
+            check_variances(shifted(buffers, sent["buffers"]), whose)
+
+    replies = federation.sound(replies, check)
     made = {reply.party: reply.payload for reply in replies}
     work: dict[str, Work] = dict(memory.get("work", {}))
     for ticket, party in sky.tickets.items():
         if party in made:
-            whose, sent = f"party '{federation.name(party)}'", made[party]
-            check_shapes(sent["update"], weights, whose)
+            sent = made[party]
             work[str(ticket)] = {"weights": shifted(weights, sent["update"]) if whole else sent["update"],
-                                 "buffers": _buffers_after(buffers, sent, whose), "rows": sent["rows"]}
+                                 "buffers": shifted(buffers, sent["buffers"]) if buffers else {}, "rows": sent["rows"]}
     landed = [event for event in sky.landed if str(event.ticket) in work]
     taken = [work.pop(str(event.ticket)) for event in landed]
     up = float(np.mean([reply.bytes_up for reply in replies])) if len(replies) else sky.sizes[1]
@@ -217,15 +224,3 @@ def _landed(algorithm: Asynchronous, federation: Federation, state: State, sky: 
     sky.clock.used(parties)
     sky.clock.notes["staleness"] = float(staleness.mean()) if len(staleness) else 0.0
     return Landed(parties, taken, staleness, {"queue": sky.queue.to_plain(), "work": work, "bytes_up": up})
-
-
-def _buffers_after(buffers: Arrays, sent: UpdateReply, whose: str) -> Arrays:
-    """The buffers of a party's model, where the model has any."""
-    if not buffers:
-        return {}
-    check_shapes(sent["buffers"], buffers, whose)
-    after = shifted(buffers, sent["buffers"])
-    for name, values in after.items():
-        if not np.isfinite(values).all() or (name.endswith("running_var") and (values < 0).any()):
-            raise PayloadError(f"{whose} sent a change that makes '{name}' negative or not finite")
-    return after

@@ -37,7 +37,7 @@ BORDERS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Probabilities among which a label's decision border is chosen."""
 
 DOUBT = 5
-"""A border chosen on so many positive rows is believed half: on the logit scale it goes half the way from one half."""
+"""A border chosen on this many positive rows is half believed: on the logit scale it goes halfway from one half."""
 
 _MOST_SCHEMAS = 8
 _schemas: dict[tuple[int, int], tuple[tuple[Any, ...], Schema]] = {}

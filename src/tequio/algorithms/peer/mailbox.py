@@ -1,6 +1,6 @@
 """Messages between peers that the coordinator carries and cannot read.
 
-Each round every peer offers a fresh public key, signed by an identity that lasts; whoever has met it before notices
+Each round every peer offers a fresh public key, signed by an identity that lasts; peers that met it before notice
 when another identity claims its place. A message is sealed for one receiver, one round and one sender.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tequio.federation.population import Party
 
 class Session(TypedDict):
-    """A number that nobody can predict, under which keys are offered and boxes sealed."""
+    """An unpredictable number, under which keys are offered and boxes sealed."""
 
     session: bytes
 
@@ -89,7 +89,7 @@ def addressed(links: NDArray[np.int64], offers: Mapping[int, Offer], session: by
 
 
 def collect_offers(federation: Federation, parties: NDArray[np.int64]) -> tuple[bytes, dict[int, Offer]]:
-    """A session that nobody can predict, and the keys that the parties offer for it."""
+    """An unpredictable session, and the keys that the parties offer for it."""
     session = secrets.token_bytes(16)
     replies = federation.ask(parties, offer_key, {"session": session})
     return session, {reply.party: reply.payload for reply in replies}

@@ -23,11 +23,19 @@ from tequio.algorithms.peer.mailbox import (
     open_all,
     seal_for_all,
 )
-from tequio.algorithms.training import Phase, job_from, train, training_task
+from tequio.algorithms.training import Phase, UpdateReply, job_from, train, training_task
 from tequio.errors import ConfigError, DataError, QuorumError
 from tequio.federation import payload as payloads
-from tequio.federation.aggregation import Aggregator, Mean, Updates, sha256_of, shifted, weighted_mean
-from tequio.federation.aggregators.coordinates import Median
+from tequio.federation.aggregation import (
+    Aggregator,
+    Mean,
+    Updates,
+    check_shapes,
+    sha256_of,
+    shifted,
+    weighted_mean,
+)
+from tequio.federation.aggregators.coordinates import of_buffers
 from tequio.federation.algorithm import Algorithm, Attacked, State, part
 from tequio.federation.averaging import finish_round, fresh_state, select
 from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part, evaluate, evaluate_own
@@ -82,7 +90,7 @@ class Gossip(Algorithm):
     sealed: bool = False
 
     def start(self, federation: Federation) -> State:
-        """A fresh model, for whoever comes first."""
+        """A fresh model, for the first peers."""
         peer_topology(federation)
         return fresh_state(self.learner, federation, joined=np.empty(0, dtype=np.int64))
 
@@ -93,7 +101,8 @@ class Gossip(Algorithm):
             return self._sealed_round(federation, state, topology, chosen)
         newcomers = np.setdiff1d(chosen.parties, state.memory["joined"])
         trained = federation.ask(chosen.parties, train_own, settings=self._settings(),
-                                 each={int(party): {"model": state.model} for party in newcomers})
+                                 each={int(party): {"model": state.model} for party in newcomers},
+                                 check=lambda reply, whose: check_shapes(reply.get("model", {}), state.model, whose))
         if not trained:
             return finish_round(self, federation, state, chosen, trained)
         messages = {reply.party: {"model": reply.payload["model"], "rows": reply.payload["rows"]} for reply in trained}
@@ -213,12 +222,17 @@ class CyclicTransfer(Algorithm):
         try:
             replies = federation.ask([peer], train, {"model": model}, stages=way,
                                      settings=TrainSettings(learner=self.learner, local=self.local))
+            replies = federation.sound(replies, lambda sent, whose: check_shapes(_change(sent), model, whose))
         except QuorumError:  # one peer alone is never a quorum; the round as a whole is judged when it is over
             return None
         if not replies:
             return None
-        sent = replies[0].payload
-        return shifted(model, {**sent["update"], **sent.get("buffers", {})})
+        return shifted(model, _change(replies[0].payload))
+
+
+def _change(sent: UpdateReply) -> Arrays:
+    """How training changed a model, buffers and all."""
+    return {**sent["update"], **sent.get("buffers", {})}
 
 
 def peer_topology(federation: Federation) -> PeerTopology:
@@ -334,8 +348,7 @@ def mix_models(party: Party, payload: Heard, settings: MixSettings) -> Done:
     mixed = settings.aggregator.combine(named(buffers=False), party.recall(MixMemory).get("aggregator", {}))
     model = dict(mixed.update)
     if settings.buffers:  # no weights: a mean, or a median where the aggregator is robust
-        plain = Mean() if settings.aggregator.linear else Median()
-        model |= plain.combine(named(buffers=True), {}).update
+        model |= of_buffers(settings.aggregator).combine(named(buffers=True), {}).update
     party.keep(OwnModel, {"model": {name: model[name] for name in own["model"]}})
     party.keep(MixMemory, {"aggregator": mixed.memory})
     return {}

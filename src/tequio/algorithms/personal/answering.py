@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 from annotated_types import Ge
@@ -101,9 +101,12 @@ def trained_so_far(averaged: Averaged) -> NDArray[np.int64]:
     return np.union1d(averaged.state.memory["trained"], answered[answered >= 0])
 
 
-@dataclass(frozen=True)
-class Inference:
-    """Three tasks: tally a part of the party's own rows, tally rows that the coordinator sends, and hash the model."""
+class Inference(NamedTuple):
+    """Three tasks: tally a part of the party's own rows, tally rows that the coordinator sends, and hash the model.
+
+    A module that makes them gives each a name of its own, because that is where a party's policy looks for the tasks of
+    an algorithm.
+    """
 
     on_own: Task[Any, Tally]
     on_sent: Task[Any, Tally]

@@ -298,7 +298,7 @@ def _tally(party: Party, payload: IncrementPayload, rows: Dataset, settings: Rou
     return merge([settings.learner.evaluate(model, rows.take(which)) for model, which in models if which.any()])
 
 
-_INFERENCE = inference("flprotector", RoutedSettings, _tally, personal_model)
+_INFERENCE = on_own, on_sent, fingerprint = inference("flprotector", RoutedSettings, _tally, personal_model)
 
 
 class RoutedRows(TypedDict):

@@ -14,9 +14,17 @@ from annotated_types import Ge
 from tequio.algorithms.personal.answering import Inference, Personal, by_model
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of
 from tequio.federation.aggregation import shifted
-from tequio.federation.aggregators.coordinates import Median
 from tequio.federation.algorithm import State
-from tequio.federation.averaging import BUFFERS, Weights, aggregate, finish_round, select, split_buffers, weights_by
+from tequio.federation.averaging import (
+    Weights,
+    aggregate,
+    averaged_buffers,
+    finish_round,
+    select,
+    split_buffers,
+    weights_by,
+    with_sound_buffers,
+)
 from tequio.federation.evaluation import EvaluateSettings
 from tequio.federation.task import TrainSettings
 from tequio.learners.learner import Arrays, buffers_of
@@ -80,14 +88,13 @@ class Ifca(Personal):
 
     def _averaged(self, federation: Federation, state: State, replies: Replies[Any]) -> tuple[Arrays, Payload]:
         """One cluster's model after the round, and what the aggregator remembers of it."""
-        shares = weights_by(self.weights, replies)
         trained, buffers = split_buffers(state.model, buffers_of(self.learner, federation.schema))
+        replies = with_sound_buffers(federation, replies, buffers)
+        shares = weights_by(self.weights, replies)
         mean = aggregate(self, federation, state, replies, trained, shares)
         after = shifted(trained, mean.update)
         if buffers:
-            robust = None if self.aggregator.linear else Median()
-            change = aggregate(self, federation, state, replies, buffers, shares, name=BUFFERS, aggregator=robust)
-            after |= shifted(buffers, change.update)
+            after |= averaged_buffers(self, federation, state, replies, buffers, shares, mean)
         return {name: after[name] for name in state.model}, mean.memory
 
 
@@ -132,4 +139,4 @@ def _best_model(party: Party, payload: Clusters, settings: EvaluateSettings) -> 
 
 
 train_best = training_task("ifca.train", TrainSettings, ClusterReply, Phase(_job, _reply))
-_INFERENCE = by_model("ifca", EvaluateSettings, _best_model)
+_INFERENCE = on_own, on_sent, fingerprint = by_model("ifca", EvaluateSettings, _best_model)

@@ -260,7 +260,8 @@ class Run:
         """Hashes of the parties' own models, which stay with them; of those parties that can still be reached."""
         asking = self._federation.off_the_clock()
         rules = replace(asking.rules, on_failure="continue", quorum=0.0)
-        return self._scenario.algorithm.fingerprints(replace(asking, traffic=Traffic(), rules=rules), state)
+        asking = replace(asking, traffic=self._situation.evaluation, rules=rules)
+        return self._scenario.algorithm.fingerprints(asking, state)
 
     def _summary(self) -> Plain:
         now, metrics = self._situation, self._recorder.metrics

@@ -39,7 +39,7 @@ class Pca(Router):
     """Rows that the main directions of the party's rows do not explain are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean error on the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean error on the party's rows plus this many standard deviations
         components: how many directions
     """
 
@@ -64,8 +64,8 @@ class OneClassSvm(Router):
     """Rows outside a region that holds most of the party's rows are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean distance from the region plus so many standard deviations; the distance has a
-            largest value, so that three would let everything in
+        sigmas: the threshold is the mean distance from the region plus this many standard deviations; the distance
+            has a largest value, so that three would let everything in
         components: how many main directions the rows are seen through
         outside: share of the party's rows that may lie outside
         rows: most rows that the region is learned from
@@ -102,7 +102,7 @@ class LocalOutlier(Router):
     """Rows that lie in thinner places than their neighbours among the party's rows are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean factor of the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean factor of the party's rows plus this many standard deviations
         components: how many main directions the rows are seen through
         neighbours: how many neighbours a row is compared with
         rows: most rows that are kept to compare with
@@ -135,7 +135,7 @@ class Mahalanobis(Router):
     """Rows far from the party's mean row, in units of how its rows vary, are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean distance of the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean distance of the party's rows plus this many standard deviations
         components: how many main directions the distance is taken along
     """
 
@@ -171,7 +171,7 @@ class Autoencoder(Router):
     dense layer of a quarter of their columns.
 
     Parameters:
-        sigmas: the threshold is the mean error on the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean error on the party's rows plus this many standard deviations
         epochs: passes over the party's rows
         batch: rows a batch
         learning_rate: step size of Adam

@@ -86,7 +86,7 @@ class Confidence(Router):
     """Rows of whose class the party's own model is not sure are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean doubt about the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean doubt about the party's rows plus this many standard deviations
     """
 
     sigmas: float = 3.0
@@ -111,7 +111,7 @@ class Energy(Router):
     """Rows of high free energy under the party's own model are foreign.
 
     Parameters:
-        sigmas: the threshold is the mean energy of the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean energy of the party's rows plus this many standard deviations
     """
 
     sigmas: float = 3.0

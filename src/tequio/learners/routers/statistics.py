@@ -35,7 +35,7 @@ class Statistics(Router):
     Rows that are no images are judged by their columns.
 
     Parameters:
-        sigmas: the threshold is the mean distance of the party's rows plus so many standard deviations
+        sigmas: the threshold is the mean distance of the party's rows plus this many standard deviations
     """
 
     sigmas: float = 3.0
@@ -56,11 +56,12 @@ class Statistics(Router):
 class LikelihoodRatio(Router):
     """Rows whose looks are likelier among another party's rows than among the party's own are foreign.
 
-    Parties tell each other the mean and the covariance of their rows' brightness, contrast, sharpness and colour, and
-    nothing else of their rows. Alone, a party judges by its own only.
+    Parties report to each other the mean and the covariance of their rows' brightness, contrast, sharpness and colour,
+    and nothing else of their rows. Alone, a party judges by its own only.
 
     Parameters:
-        sigmas: without others, the threshold is the mean distance of the party's rows plus so many standard deviations
+        sigmas: without others, the threshold is the mean distance of the party's rows plus this many standard
+            deviations
         kept: share of the party's own rows that must count as its own, where others have rows of the same looks
     """
 
@@ -70,7 +71,7 @@ class LikelihoodRatio(Router):
     compares: ClassVar[bool] = True
 
     def describe(self, rows: Dataset) -> Fitted:
-        """What a party tells the others."""
+        """What a party reports to the others."""
         values = described(rows)
         return {"centre": values.mean(axis=0), "spread": np.atleast_2d(np.cov(values, rowvar=False, bias=True))}
 
@@ -79,7 +80,7 @@ class LikelihoodRatio(Router):
         return _gaussian(self.describe(rows))
 
     def meet(self, fitted: Fitted, rows: Dataset, others: list[Fitted]) -> Fitted:
-        """The fitted router with what others told, and the threshold that follows."""
+        """The fitted router with what others reported, and the threshold that follows."""
         fitted = {**fitted, "others": [_gaussian(other) for other in others]}
         if not others:
             return fitted
@@ -94,11 +95,12 @@ class LikelihoodRatio(Router):
         return np.asarray(np.max(others, axis=0) - mine) if others else _distances(fitted, mine)
 
 
-def _gaussian(told: Fitted) -> Fitted:
-    spread = told["spread"]
+def _gaussian(description: Fitted) -> Fitted:
+    spread = description["spread"]
     ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), 1e-12)
     whole = spread + ridge * np.eye(len(spread))
-    return {"centre": told["centre"], "inverse": np.linalg.inv(whole), "constant": -float(np.linalg.slogdet(whole)[1])}
+    return {"centre": description["centre"], "inverse": np.linalg.inv(whole),
+            "constant": -float(np.linalg.slogdet(whole)[1])}
 
 
 def _log_likelihood(fitted: Fitted, values: Numbers) -> Numbers:
