@@ -33,19 +33,19 @@ def check_stages(stages: Sequence[Stage]) -> None:
 def why_not(stages: Sequence[Stage]) -> str:
     """Why stages cannot be composed in this order; empty if they can."""
     names = [_name(stage) for stage in stages]
-    for place, (stage, name) in enumerate(zip(stages, names, strict=True)):
+    for index, (stage, name) in enumerate(zip(stages, names, strict=True)):
         if stage.spec.alone:
             return "" if len(stages) == 1 else \
                 f"'{name}' does not declare by its `spec` what it does to an update, so it is used alone"
-        if name in names[:place]:
+        if name in names[:index]:
             return f"'{name}' is there twice"
     return _wrong_order(stages) or _wrong_form(stages) or _never_summed(stages)
 
 
 def _never_summed(stages: Sequence[Stage]) -> str:
     """Noise that is enough in a sum only needs a stage that shows nothing else."""
-    for place, stage in enumerate(stages):
-        if _noise(stage) == "sum" and not any(later.spec.hides for later in stages[place + 1:]):
+    for index, stage in enumerate(stages):
+        if _noise(stage) == "sum" and not any(later.spec.hides for later in stages[index + 1:]):
             return (f"'{_name(stage)}' adds shares of noise that are enough in a hidden sum only: a stage that hides "
                     "updates, such as 'secure-sum', has to come after it")
     return ""
@@ -54,17 +54,17 @@ def _never_summed(stages: Sequence[Stage]) -> str:
 def _wrong_form(stages: Sequence[Stage]) -> str:
     """Each stage must be able to work on what the one before it leaves."""
     form: Form = "model"
-    for place, stage in enumerate(stages):
+    for index, stage in enumerate(stages):
         spec = stage.spec
         if form not in spec.takes:
             return (f"'{_name(stage)}' works on {' or '.join(_IN_WORDS[taken] for taken in spec.takes)}, and "
-                    f"'{_name(stages[place - 1])}' before it leaves {_IN_WORDS[form]}")
+                    f"'{_name(stages[index - 1])}' before it leaves {_IN_WORDS[form]}")
         form = spec.gives or form
     return ""
 
 
 def _wrong_order(stages: Sequence[Stage]) -> str:
-    pairs = ((stage, later) for place, stage in enumerate(stages) for later in stages[place + 1:])
+    pairs = ((stage, later) for index, stage in enumerate(stages) for later in stages[index + 1:])
     return next((reason for pair in pairs if (reason := _in_groups(*pair) or _conflict(*pair))), "")
 
 

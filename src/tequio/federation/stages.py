@@ -47,6 +47,7 @@ class StageSpec:
         adds_up: its coordinator half does the same to a weighted mean of updates as to each of them
         hides: after it the coordinator can read sums only; it is a `SummingStage`
         sums_in_groups: hides updates in groups, whose aggregators see single updates
+        remembers: adds to an update what it left out of the party's last one
         proves: proves that an aggregate is the weighted sum of what was sent
         withholds: entries of a reply that it leaves out, because nothing protects them
         alone: does not say what it does to an update, so it is used without other stages
@@ -60,6 +61,7 @@ class StageSpec:
     adds_up: bool = True
     hides: bool = False
     sums_in_groups: bool = False
+    remembers: bool = False
     proves: bool = False
     withholds: tuple[str, ...] = ()
     alone: bool = False

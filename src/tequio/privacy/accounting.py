@@ -190,20 +190,20 @@ def epsilon_lower_bound(inside: ArrayLike, outside: ArrayLike, delta: float, con
     """
     with_it, without = np.asarray(inside, dtype=np.float64), np.asarray(outside, dtype=np.float64)
     halves = [len(with_it) // 2, len(without) // 2]
-    place, side = _best_guess(with_it[:halves[0]], without[:halves[1]], delta)
-    return _bound(place, side, with_it[halves[0]:], without[halves[1]:], delta, (1 - confidence) / 2)
+    threshold, side = _best_guess(with_it[:halves[0]], without[:halves[1]], delta)
+    return _bound(threshold, side, with_it[halves[0]:], without[halves[1]:], delta, (1 - confidence) / 2)
 
 
 def _best_guess(inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float) -> tuple[float, float]:
-    places = np.quantile(np.concatenate([inside, outside]), np.linspace(0.01, 0.99, 99))
-    guesses = [(place, side) for place in places for side in (1.0, -1.0)]
+    thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.01, 0.99, 99))
+    guesses = [(threshold, side) for threshold in thresholds for side in (1.0, -1.0)]
     return max(guesses, key=lambda guess: _bound(guess[0], guess[1], inside, outside, delta, 0.025))
 
 
-def _bound(place: float, side: float, inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float,
+def _bound(threshold: float, side: float, inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float,
            risk: float) -> float:
     """ln((true positives - delta) / false positives) and the same with both turned round, at their safe ends."""
-    hits, alarms = (int(np.count_nonzero(side * (scores - place) > 0)) for scores in (inside, outside))
+    hits, alarms = (int(np.count_nonzero(side * (scores - threshold) > 0)) for scores in (inside, outside))
     quiet, missed = len(outside) - alarms, len(inside) - hits
     ratios = [(_least(hits, len(inside), risk) - delta) / _most(alarms, len(outside), risk),
               (_least(quiet, len(outside), risk) - delta) / _most(missed, len(inside), risk)]

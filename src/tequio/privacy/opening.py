@@ -129,12 +129,12 @@ def _calibrated(mechanism: Mechanism, terms: Terms, context: Context) -> float:
         raise ConfigError("nothing says how much noise the run's privacy stage adds",
                           remedy="set the stage's noise, or a budget: privacy.epsilon")
     bills = len(mechanism.spent(mechanism.planned(1.0, context), context))
-    return max(noise_for(terms.epsilon, terms.delta, partial(_bill, mechanism, context, place), terms.accountant)
-               for place in range(bills))
+    return max(noise_for(terms.epsilon, terms.delta, partial(_bill, mechanism, context, index), terms.accountant)
+               for index in range(bills))
 
 
-def _bill(mechanism: Mechanism, context: Context, place: int, noise: float) -> Spent:
-    return mechanism.spent(mechanism.planned(noise, context), context)[place]
+def _bill(mechanism: Mechanism, context: Context, index: int, noise: float) -> Spent:
+    return mechanism.spent(mechanism.planned(noise, context), context)[index]
 
 
 def _too_large(terms: Terms, context: Context) -> list[str]:

@@ -163,8 +163,8 @@ def recovered(points: Sequence[int], shares: NDArray[np.uint32]) -> bytes:
 def _at_nought(points: NDArray[np.int64]) -> NDArray[np.int64]:
     """Lagrange's weights: the product over j of x_j / (x_j - x_i)."""
     above, below = np.ones(len(points), dtype=np.int64), np.ones(len(points), dtype=np.int64)
-    for place, point in enumerate(points):
-        others = np.arange(len(points)) != place
+    for index, point in enumerate(points):
+        others = np.arange(len(points)) != index
         above = np.where(others, above * point % PRIME, above)
         below = np.where(others, below * ((point - points) % PRIME) % PRIME, below)
     inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)

@@ -54,7 +54,8 @@ class LowRank(Stage):
     @property
     def spec(self) -> StageSpec:
         """Products of sums of factors are not sums of products."""
-        return StageSpec(takes=("model",), gives="own", stretches=self.error_feedback, adds_up=False)
+        return StageSpec(takes=("model",), gives="own", stretches=self.error_feedback, remembers=self.error_feedback,
+                         adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Factors of the matrices, and the other arrays."""

@@ -50,7 +50,8 @@ class Quantise(Stage):
     @property
     def spec(self) -> StageSpec:
         """Levels of different blocks and parties cannot be added."""
-        return StageSpec(takes=("model", "common", "own"), gives="code", stretches=True, adds_up=False)
+        return StageSpec(takes=("model", "common", "own"), gives="code", stretches=True, remembers=self.error_feedback,
+                         adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Levels and the ends of each block."""
@@ -117,8 +118,8 @@ def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     each = 8 // bits
     rows = np.pad(codes, (0, -len(codes) % each)).reshape(-1, each)
     together = rows[:, 0].copy()
-    for place in range(1, each):
-        together |= rows[:, place] << np.uint8(bits * place)
+    for index in range(1, each):
+        together |= rows[:, index] << np.uint8(bits * index)
     return together
 
 

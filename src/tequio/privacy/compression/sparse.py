@@ -54,7 +54,8 @@ class TopK(Stage):
     @property
     def spec(self) -> StageSpec:
         """Each party sends other places, so that sums of what crosses mean nothing."""
-        return StageSpec(takes=("model", "common"), gives="own", stretches=self.error_feedback, adds_up=False)
+        return StageSpec(takes=("model", "common"), gives="own", stretches=self.error_feedback,
+                         remembers=self.error_feedback, adds_up=False)
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """Positions and values of the largest entries."""

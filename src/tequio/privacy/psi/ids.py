@@ -65,7 +65,7 @@ def in_all(sets: Sequence[Points]) -> list[NDArray[np.int64]]:
     """Of sets that every party has masked: the places, in each, of what all of them have, in one common order."""
     for points in sets:
         require_points(points)
-    places = [{row.tobytes(): place for place, row in enumerate(points)} for points in sets]
+    places = [{row.tobytes(): index for index, row in enumerate(points)} for points in sets]
     common = [value for value in places[0] if all(value in other for other in places[1:])]
     return [np.array([mine[value] for value in common], dtype=np.int64) for mine in places]
 
