@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from tequio import registry
-from tequio.components import build
-from tequio.data.schema import schema_to_json
+from tequio.bench.problems import PROBLEMS, Rounds, best_in_turn
+from tequio.data.dataset import schema_to_json
 from tequio.engines.network import wire
 from tequio.engines.network.certificates import key_pem, make_request, new_key
 from tequio.engines.network.dialling import PartyLink
@@ -38,22 +38,22 @@ from tequio.engines.network.homes import CoordinatorHome, PartyHome
 from tequio.engines.network.policy import Policy
 from tequio.engines.network.site import Site
 from tequio.engines.network.telemetry import Telemetry
-from tequio.experiments.bench.clock import best_in_turn
-from tequio.experiments.bench.problems import PROBLEMS, Rounds
 from tequio.federation.exchange import Announcement, Order
-from tequio.federation.task import task
+from tequio.federation.payload import Payload
+from tequio.federation.task import Done, NoSettings, Reveals, task
+from tequio.registry import build
 
 PORT = 28470
 MODEL_BYTES = 100_000_000
 
 
-@task("network bench.nothing")
+@task("network bench.nothing", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def nothing(party, payload, settings):
     """Answer at once."""
     return {}
 
 
-@task("network bench.negate")
+@task("network bench.negate", settings=NoSettings, reply=Payload, reveals=Reveals.NOTHING)
 def negate(party, payload, settings):
     """Give a new model of the same size back."""
     return {"model": -payload["model"]}
@@ -99,7 +99,7 @@ class Fleet:
         telemetry = Telemetry()
         site = Site(place, holding, self._policy, telemetry)
         try:
-            PartyLink(place, holding, site, telemetry).serve()
+            PartyLink(place, site, telemetry).serve()
         finally:
             os._exit(1)
 
@@ -202,7 +202,7 @@ def fedavg(repeats=8):
     import torch
 
     torch.zeros(1)
-    from tequio.engines.threads import one_thread
+    from tequio.engines.inline import one_thread
 
     one_thread()
     fleet = Fleet(population)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 
-from tequio.components import build
-from tequio.engines.ray_worker import require_ray
-from tequio.experiments.bench.clock import best_in_turn
-from tequio.experiments.bench.problems import PROBLEMS, Rounds
+from tequio.bench.problems import PROBLEMS, Rounds, best_in_turn
+from tequio.engines.ray_engine import require_ray
+from tequio.registry import build
 
 MARK = 1.3
 NODE = {"num_cpus": 1, "object_store_memory": 500_000_000, "include_dashboard": False}

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tequio.experiments.bench.trees import measure
+from tequio.bench.trees import measure
 
 HERE = Path(__file__).resolve().parent
 PARTIES = (5, 10, 20, 50)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tequio.experiments.studies.description import load_study, study_names
-from tequio.experiments.studies.keeping import configs_of, kept_contests, kept_rows, read_kept
-from tequio.experiments.studies.plans import make_plan
-from tequio.views.results_page import study_part, summary_part
+from tequio.studies.description import load_study, study_names
+from tequio.studies.keeping import configs_of, kept_contests, kept_rows, read_kept
+from tequio.studies.plans import make_plan
+from tequio.views.studies import study_part, summary_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from .drawing import Picture
 
-_LAYERS = (("cli", "one file a command", "plain"), ("views", "tables, plots, reports, the dashboard", "plain"),
-           ("experiments", "configs, runs, sweeps, studies", "plain"), ("attacks", "what hostile parties do", "secret"),
+_LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, the dashboard", "plain"),
+           ("studies, bench", "published numbers, our own speed", "plain"),
+           ("probing", "attacks on the privacy of finished runs", "secret"),
+           ("experiments", "configs, runs, sweeps, comparisons", "plain"),
+           ("attacks", "what hostile parties do", "secret"),
            ("algorithms", "programs at the coordinator", "coordinator"),
            ("engines", "carry tasks and replies", "coordinator"),
            ("privacy", "encryption, masks, noise, compression", "secret"),
            ("federation", "parties, tasks, payloads, ask", "party"),
            ("learners", "models that a party trains", "model"),
-           ("data", "datasets, partitions, splits", "rows"), ("components", "from plain parameters and back", "plain"),
-           ("registry", "components by name", "plain"), ("errors", "one tree, each with a remedy", "plain"))
+           ("data", "datasets, partitions, splits", "rows"),
+           ("registry", "components by name, from plain parameters", "plain"),
+           ("errors", "one tree, each with a remedy", "plain"))
 
 
 def architecture() -> Picture:
     """The layers of the package."""
     picture = Picture(
-        436, "Layers of tequio",
-        "Thirteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
+        467, "Layers of tequio",
+        "Fourteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
     for number, (name, what, kind) in enumerate(_LAYERS):
         top = 16 + 31 * number
         picture.box(70, top, 140, 26, name, kind=kind, style="s", bold=True)
         picture.text(224, top + 18, what, "s", anchor="start")
-    picture.arrow((40, 24), (40, 410), kind="coordinator", thick=2.5)
-    picture.text(540, 190, "imports", "sm")
-    picture.text(540, 208, "only", "sm")
-    picture.text(540, 226, "downwards", "sm")
+    picture.arrow((40, 24), (40, 441), kind="coordinator", thick=2.5)
+    picture.text(540, 206, "imports", "sm")
+    picture.text(540, 224, "only", "sm")
+    picture.text(540, 242, "downwards", "sm")
     return picture
 
 
@@ -56,7 +60,7 @@ def path_of_a_round() -> Picture:
     picture.arrow((420, 220), (420, 272), (342, 272))
     picture.arrow((258, 272), (214, 272))
     picture.arrow((42, 272), (20, 272), (20, 68), (42, 68))
-    picture.text(230, 60, "6 aggregate, conclude:", "s", anchor="start")
+    picture.text(230, 60, "6 aggregate, step, finish:", "s", anchor="start")
     picture.text(230, 78, "the next state", "s", anchor="start")
     picture.text(370, 154, "order", "sm")
     picture.text(380, 264, "reply", "sm")

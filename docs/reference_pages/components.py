@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import Any
 
 from reference_pages.markup import anchor, code, first_line, page, table, text
 from tequio import registry
 from tequio.data.preprocessing import PREPARATIONS
+from tequio.experiments.config.complete import complete
+from tequio.experiments.config.composition import learners_for, topologies_for
+from tequio.federation.algorithm import Algorithm, part_types
+from tequio.registry import name_of
 from tequio.views.components import about, describe, parameters
 
 _PLURALS = {"training": "Ways to train", "topology": "Topologies", "devices": "Devices", "availability": "Availability",
             "encryption": "Encryption"}
+_KINDS_OF_PARTS = {"local": "training", "stages": "stage"}
 
 
 def kind_page(kind: str) -> str:
@@ -30,7 +36,10 @@ def _component(entry: registry.Entry) -> str:
         parts.append(text(told["about"]))
     if entry.paper:
         parts.append(f"Paper: {text(entry.paper)}.")
-    parts += [_facts(entry), parameter_table(entry.component), f"```toml\n{told['example'].rstrip()}\n```"]
+    parts += [_facts(entry), parameter_table(entry.component)]
+    if entry.kind == "algorithm":
+        parts += [part_table(entry.component), _circumstances(entry.component)]
+    parts.append(f"```toml\n{told['example'].rstrip()}\n```")
     return "\n\n".join(filter(None, parts))
 
 
@@ -50,6 +59,49 @@ def parameter_table(component: Any) -> str:
     rows = [[f"`{one.name}`", text(one.type), "needed" if one.required else code(one.default), text(one.meaning)]
             for one in parameters(component)]
     return table(["parameter", "type", "default", "meaning"], rows) if rows else ""
+
+
+def part_table(algorithm: Any) -> str:
+    """The tables of a config that the algorithm takes; nothing where it takes none."""
+    declared = {field.name: field for field in fields(algorithm)}
+    rows = []
+    for name in part_types(algorithm):
+        kind = _KINDS_OF_PARTS.get(name, name)
+        fitting = _fitting(kind, algorithm)
+        listed = [f"[{one}]({kind}.md#{one})" for one in fitting] or [f"any [{kind}]({kind}.md)"]
+        rows.append(["`[[stages]]`" if name == "stages" else f"`[{name}]`", ", ".join(listed),
+                     _if_left_out(declared[name], fitting)])
+    return table(["takes", "which", "if left out"], rows) if rows else "Takes no other component."
+
+
+def _fitting(kind: str, algorithm: Any) -> list[str]:
+    """Names of the components that fit, where that is not all of a kind."""
+    if kind == "attack":
+        return [entry.name for entry in registry.entries(kind) if entry.component.acts_on <= algorithm.attackable]
+    return learners_for(algorithm) if kind == "learner" else []
+
+
+def _if_left_out(part: Any, fitting: list[str]) -> str:
+    if part.default is MISSING and part.default_factory is MISSING:
+        usual = complete({}).learner["name"]
+        return f"`{usual}`" if usual in fitting else "needed"
+    value = part.default if part.default_factory is MISSING else part.default_factory()
+    return f"`{name_of(type(value))}`" if value else "none"
+
+
+def _circumstances(algorithm: type[Algorithm]) -> str:
+    """Along which topologies it works, and what else is true of it."""
+    topologies = [f"[{name}](topology.md#{name})" for name in topologies_for(algorithm)]
+    facts = [f"Works along {', '.join(topologies)}."]
+    if algorithm.attackable:
+        facts.append(f"Hostile parties can change their {' and '.join(sorted(algorithm.attackable))}.")
+    if algorithm.needs_clock:
+        facts.append("Runs on the virtual clock: add a `[devices]` table.")
+    if algorithm.sums_only:
+        facts.append("Needs no more than weighted sums of updates, so that stages which hide single ones go with it.")
+    if not algorithm.adoptable:
+        facts.append("Ends with no one model that a party could adopt.")
+    return " ".join(facts)
 
 
 def prepare_page() -> str:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from reference_pages.components import parameter_table
 from reference_pages.markup import code, first_line, page, table, text
 from tequio import registry
-from tequio.experiments.config import complete
-from tequio.experiments.tables import Config, Override
+from tequio.experiments.config.complete import complete
+from tequio.experiments.config.tables import Config, Override
 from tequio.federation.federation import Rules
 from tequio.views.components import meanings, type_text
 
@@ -35,7 +35,8 @@ def config_page() -> str:
     return page("Config file", "A config is a TOML file. Every key has a default, so an empty file is a config too; "
                  "an unknown key is an error that names the nearest right one. `--set table.key=value` changes a key "
                  "for one run. Components are tables with a `name` and the component's own parameters; "
-                 '`learner = "mlp"` is short for `learner = {name = "mlp"}`.',
+                 '`learner = "mlp"` is short for `learner = {name = "mlp"}`. A table that the algorithm has no part '
+                 "for is [refused](../how-to/what-a-config-may-contain.md).",
                  table(["key", "type", "default", "meaning"], rows), *sections)
 
 

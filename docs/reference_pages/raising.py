@@ -76,6 +76,10 @@ def _called(call: ast.Call) -> str:
 
 
 def _remedy(node: ast.expr, texts: Texts) -> str:
+    if isinstance(node, ast.Name) and isinstance(texts.get(node.id), ast.IfExp):
+        node = texts[node.id]
+    if isinstance(node, ast.IfExp):
+        return ", or ".join(filter(None, (_remedy(node.body, texts), _remedy(node.orelse, texts))))
     if isinstance(node, ast.Call) and _called(node).lstrip("_") in ("nearest", "hint"):
         return _NEAREST
     written = spelt(node, texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +11,12 @@ import toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.algorithms.horizontal.fedavg import FedAvg
+from tequio.algorithms.horizontal.fedavg import FedAvg, FedAvgMix
 from tequio.algorithms.horizontal.scaffold import Scaffold
-from tequio.algorithms.training import effective_steps, job_from, train, training_task
+from tequio.algorithms.training import Phase, effective_steps, job_from, train, training_task
 from tequio.errors import ConfigError, PartyError
 from tequio.federation.federation import Rules
-from tequio.federation.task import find_task
+from tequio.federation.task import Done, TrainSettings, find_task
 from tequio.learners.learner import LocalTraining, TrainedTogether
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tequio.learners.learner import Job
 
-SETTINGS = {"learner": toy.LeastSquares(), "local": toy.FULL_BATCH}
+SETTINGS = TrainSettings(learner=toy.LeastSquares(), local=toy.FULL_BATCH)
 
 
 def test_the_reply_says_how_the_model_changed_and_what_weighs_it() -> None:
@@ -38,15 +39,16 @@ def test_the_reply_says_how_the_model_changed_and_what_weighs_it() -> None:
 def test_a_batched_learner_gets_all_parties_of_a_chunk_in_one_call() -> None:
     local = LocalTraining(epochs=2, batch=2, learning_rate=0.1)
     rows = toy.random_parties([5, 3, 4])
-    one_by_one = toy.run(FedAvg(parts=toy.parts(local)), toy.federation(rows), rounds=3)
+    one_by_one = toy.run(FedAvg(**toy.parts(local)), toy.federation(rows), rounds=3)
     toy.batched_calls.clear()
-    together = toy.run(FedAvg(parts=toy.parts(local, toy.LeastSquares(batched=True))), toy.federation(rows), rounds=3)
+    together = toy.run(FedAvg(**toy.parts(local, toy.LeastSquares(batched=True))), toy.federation(rows), rounds=3)
     assert toy.batched_calls == [3, 3, 3]
     np.testing.assert_array_equal(toy.weights(together), toy.weights(one_by_one))
 
 
-@pytest.mark.parametrize("mix", [1.0, 0.5])
-def test_results_that_come_side_by_side_give_the_same_replies(mix: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mix", [None, 0.5])
+def test_results_that_come_side_by_side_give_the_same_replies(mix: float | None,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     def side_by_side(self: toy.LeastSquares, jobs: Sequence[Job], how: LocalTraining, **rate: float) -> TrainedTogether:
         results = one_by_one(self, jobs, how, **rate)
         return TrainedTogether({"w": np.stack([result.model["w"] for result in results])},
@@ -54,18 +56,19 @@ def test_results_that_come_side_by_side_give_the_same_replies(mix: float, monkey
 
     one_by_one = toy.LeastSquares.train_together
     local, rows = LocalTraining(epochs=2, batch=2, learning_rate=0.1), toy.random_parties([5, 3, 4])
-    algorithm = FedAvg(parts=toy.parts(local, toy.LeastSquares(batched=True)), mix=mix)
+    parts = toy.parts(local, toy.LeastSquares(batched=True))
+    algorithm = FedAvg(**parts) if mix is None else FedAvgMix(**parts, mix=mix)
     expected = toy.run(algorithm, toy.federation(rows), rounds=3)
     monkeypatch.setattr(toy.LeastSquares, "train_together", side_by_side)
     federation = toy.federation(rows)
     np.testing.assert_array_equal(toy.weights(toy.run(algorithm, federation, rounds=3)), toy.weights(expected))
-    assert bool(federation.engine.states()) is (mix < 1)
+    assert bool(federation.engine.states()) is (mix is not None)
 
 
 def test_parties_with_their_own_settings_train_by_them_and_not_in_the_batch() -> None:
     toy.batched_calls.clear()
     federation = toy.federation(toy.targets(8.0, 8.0), overrides={1: {"local": {"epochs": 2}}})
-    settings = {**SETTINGS, "learner": toy.LeastSquares(batched=True)}
+    settings = replace(SETTINGS, learner=toy.LeastSquares(batched=True))
     replies = federation.ask([0, 1], train, {"model": {"w": np.array([0.0])}}, settings=settings)
     assert [reply.payload["update"]["w"][0] for reply in replies] == [4.0, 6.0]
     assert replies.values("steps").tolist() == [1, 2]
@@ -76,14 +79,14 @@ def test_the_learning_rate_decays_by_round() -> None:
     federation = toy.federation(toy.targets(8.0))
     federation.round = 3
     local = LocalTraining(batch=0, learning_rate=0.5, decay=0.5)
-    replies = federation.ask([0], train, {"model": {"w": np.array([0.0])}}, settings={**SETTINGS, "local": local})
+    replies = federation.ask([0], train, {"model": {"w": np.array([0.0])}}, settings=replace(SETTINGS, local=local))
     assert replies[0].payload["update"]["w"] == [8.0 * 0.5**3]
 
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_party_that_diverges_is_named_and_keeps_the_state_it_had(batched: bool) -> None:
     rows = [*toy.targets(1.0), (np.array([1e200]), np.array([1.0]))]
-    algorithm = Scaffold(parts=toy.parts(learner=toy.LeastSquares(1.0, batched=batched)))
+    algorithm = Scaffold(**toy.parts(learner=toy.LeastSquares(1.0, batched=batched)))
     federation = toy.federation(rows, rules=Rules(on_failure="continue", quorum=0.0))
     toy.run(algorithm, federation)
     assert list(federation.engine.states()) == [0]
@@ -103,7 +106,7 @@ def test_two_modules_cannot_claim_one_task_name() -> None:
         return job_from(party, payload["model"])
 
     with pytest.raises(ConfigError, match="two tasks claim the name 'train'"):
-        training_task("train", elsewhere, lambda party, payload, result, settings: {})
+        training_task("train", TrainSettings, Done, Phase(elsewhere, lambda party, payload, result, settings: {}))
     assert find_task("train") is train
 
 

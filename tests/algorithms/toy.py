@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Algorithm, Parts, State
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.population import Population
+from tequio.federation.population import Population, state_name
+from tequio.federation.stages import Stage
 from tequio.learners.learner import Arrays, Correction, Job, LocalTraining, Tally, Trained
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tequio.federation.party import Party
+    from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 FULL_BATCH = LocalTraining(batch=0, shuffle=False, learning_rate=0.5)
 NO_SPLIT = Split(validation=0.0, test=0.0)
@@ -99,7 +98,7 @@ def _extra(correction: Correction | None, w: np.ndarray) -> Any:
 
 
 @dataclass(frozen=True)
-class Spoil:
+class Spoil(Stage):
     """Makes one party send an update that is not a number.
 
     Parameters:
@@ -112,9 +111,6 @@ class Spoil:
         if party.index != self.party:
             return payload
         return {**payload, "update": {name: values * np.nan for name, values in payload["update"].items()}}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        return replies
 
 
 def dataset(features: Any, target: Any) -> Dataset:
@@ -147,7 +143,7 @@ def random_parties(sizes: Sequence[int], columns: int = 3, seed: int = 5) -> lis
     return [(rng.normal(size=(size, columns)), rng.normal(size=size)) for size in sizes]
 
 
-def parts(local: LocalTraining = FULL_BATCH, learner: LeastSquares | None = None, **extra: Any) -> Parts:
+def parts(local: LocalTraining = FULL_BATCH, learner: LeastSquares | None = None, **extra: Any) -> dict[str, Any]:
     return Parts(learner=learner or LeastSquares(), local=local, **extra)
 
 
@@ -165,3 +161,9 @@ def one_more(algorithm: Algorithm, federation: Federation, state: State) -> Stat
 
 def weights(state: State) -> np.ndarray:
     return state.model["w"]
+
+
+def kept(federation: Federation, kind: type) -> dict[int, Any]:
+    """What each party keeps under a typed record."""
+    return {party: state[state_name(kind)] for party, state in federation.engine.states().items()
+            if state_name(kind) in state}

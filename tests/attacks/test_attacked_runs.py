@@ -78,8 +78,8 @@ def test_without_leave_to_go_on_the_run_stops_and_names_the_party(tmp_path: Any)
 
 
 def test_fltrust_trains_on_rows_that_no_party_has(tmp_path: Any) -> None:
-    from tequio.experiments.config import complete
-    from tequio.experiments.scenario import make_scenario
+    from tequio.experiments.config.complete import complete
+    from tequio.experiments.running.scenario import make_scenario
 
     scenario = make_scenario(complete({"data": DATA, "aggregator": {"name": "fltrust", "root_rows": 60}}))
     assert scenario.root is not None

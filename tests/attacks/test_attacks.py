@@ -10,13 +10,12 @@ import pytest
 from tequio.attacks.attack import Circumstances
 from tequio.attacks.hostility import Hostility, Schedule
 from tequio.attacks.together import hiding_deviations
-from tequio.components import build
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
+from tequio.registry import build
 
 NOW = Circumstances(round=1, hostile=2, parties=10)
 CLASSES = tuple("0123456789")

@@ -10,13 +10,13 @@ from tequio import registry
 ENTRY_POINT_PLUGIN = '''
 from dataclasses import dataclass
 
-from tequio.federation.selection import Choice
+from tequio.federation.selection import Choice, Selector
 from tequio.registry import register
 
 
 @register("selector", "first", paper="Nobody, 2020")
 @dataclass(frozen=True)
-class FirstParty:
+class FirstParty(Selector):
     """Only the first party takes part.
 
     Parameters:
@@ -25,8 +25,8 @@ class FirstParty:
 
     eager: bool = True
 
-    def choose(self, turn):
-        return Choice(turn.eligible[:1])
+    def choose(self, context):
+        return Choice(context.eligible[:1])
 '''
 
 

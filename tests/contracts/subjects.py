@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tequio import registry
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.data.partitions.columns import Columns
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
+from tequio.federation.algorithm import part_types
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Mobile
 from tequio.federation.population import Population
+from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 # Components that cannot be made, or would be too slow here, with their defaults alone.
 EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
@@ -29,7 +29,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("learner", "kmeans"): {"clusters": 2},
     ("learner", "mlp"): {"hidden": [5]},
     ("algorithm", "flprotector"): {"router": {"name": "autoencoder", "epochs": 1}},
-    ("learner", "random_forest"): {"trees": 10, "depth": 2},
+    ("learner", "random-forest"): {"trees": 10, "depth": 2},
     ("algorithm", "secureboost"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
     ("algorithm", "vertical-forest"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"},
                                        "bins": 8, "together": 3},
@@ -50,7 +50,31 @@ def every(kind: str) -> Any:
 
 
 def make(kind: str, name: str, **more: Any) -> Any:
-    return build(kind, name, {**EXAMPLES.get((kind, name), {}), **more})
+    parts = parts_of(name) if kind == "algorithm" else None
+    return build(kind, name, {**EXAMPLES.get((kind, name), {}), **more}, parts=parts)
+
+
+# What algorithms train where it is not the learner `logistic`.
+LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-trees",
+            "histogram-gbdt": "boosted-trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
+            "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
+            "secureboost": "boosted-trees", "vertical-forest": "random-forest",
+            "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
+NORMALISED = {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}
+
+
+def parts_of(name: str) -> dict[str, Any]:
+    """A learner and a way of training for an algorithm, as far as it has fields for them."""
+    wanted = part_types(registry.find("algorithm", name).component)
+    learner, parts = LEARNERS.get(name, "logistic"), {}
+    if "learner" in wanted:
+        if learner == "xgboost":
+            pytest.importorskip("xgboost")
+        parameters = NORMALISED if learner == "torch" else EXAMPLES.get(("learner", learner))
+        parts["learner"] = build("learner", learner, parameters)
+    if "local" in wanted:
+        parts["local"] = LocalTraining(epochs=2, batch=8, learning_rate=0.05)
+    return parts
 
 
 def table(rows: int = 120, *, target: str = "classes", seed: int = 0) -> Dataset:

@@ -7,9 +7,8 @@ import pytest
 
 from tequio.attacks.attack import Circumstances
 from tequio.attacks.hostility import Hostility, Schedule
-from tequio.federation.exchange import Reply
-from tequio.federation.party import Party
-from tequio.federation.replies import Replies
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.population import Party
 
 from .subjects import every, make, population
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.federation.contribution.game import Game
+from tequio.federation.contributions import Game
 
 from .subjects import every, make
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tequio import registry
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import TequioError
 from tequio.learners.learner import LocalTraining
 from tequio.learners.metrics import merge, summarise
@@ -34,12 +33,12 @@ def tokens(rows, seed=0):
 
 # Learners that only make sense on data of a certain form.
 DATA = {
-    "sgd_regressor": lambda: table(40, target="number"),
-    "usecase_cnn": lambda: images(12, (1, 28, 28)), "mcmahan_cnn": lambda: images(12, (1, 28, 28)),
-    "mnist_cnn": lambda: images(12, (1, 28, 28)), "simple_cnn": lambda: images(12, (3, 32, 32)),
-    "digit_five_cnn": lambda: images(12, (3, 16, 16)),
-    "complex_cnn": lambda: images(12, (3, 32, 32)), "cifar_cnn": lambda: images(12, (3, 32, 32)),
-    "pfl_cnn": lambda: images(12, (3, 32, 32)), "text_classifier": lambda: tokens(30),
+    "sgd-regressor": lambda: table(40, target="number"),
+    "usecase-cnn": lambda: images(12, (1, 28, 28)), "mcmahan-cnn": lambda: images(12, (1, 28, 28)),
+    "mnist-cnn": lambda: images(12, (1, 28, 28)), "simple-cnn": lambda: images(12, (3, 32, 32)),
+    "digit-five-cnn": lambda: images(12, (3, 16, 16)),
+    "complex-cnn": lambda: images(12, (3, 32, 32)), "cifar-cnn": lambda: images(12, (3, 32, 32)),
+    "pfl-cnn": lambda: images(12, (3, 32, 32)), "text-classifier": lambda: tokens(30),
 }
 NEEDS_ARGUMENTS = {"torch"}
 

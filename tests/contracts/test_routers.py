@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.dataset import Dataset
 from tequio.federation import payload as payloads
 from tequio.learners.learner import LocalTraining
 from tequio.learners.routers.router import Own, Router, fit_router, is_own
+from tequio.registry import build
 
 from .subjects import every, make, table
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parts import Parts
 from tequio import registry
-from tequio.components import build
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
 from tequio.federation import payload as payloads
-from tequio.federation.algorithm import Parts, State
+from tequio.federation.algorithm import State
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.selection import Turn
+from tequio.federation.selection import SelectionContext
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 from .subjects import clock, every, make, population, table
 
@@ -34,8 +35,9 @@ def parts(name):
 def choose(name, eligible, seed=0):
     asked = federation(seed=seed)
     model = build("learner", "logistic").initial(asked.schema, asked.rng("initial model"))
-    turn = Turn(asked, np.asarray(eligible), {}, np.random.default_rng(seed), model, parts(name))
-    return make("selector", name).choose(turn)
+    context = SelectionContext(asked, np.asarray(eligible), {}, np.random.default_rng(seed), model,
+                               build("learner", "logistic"), LocalTraining(batch=8))
+    return make("selector", name).choose(context)
 
 
 class Play:
@@ -44,7 +46,7 @@ class Play:
     def __init__(self, name, engine=None, **rules):
         self.federation, self.chosen = federation(engine, **rules), []
         self.federation.record = self.note
-        self.algorithm = build("algorithm", "fedavg", parts={"parts": parts(name)})
+        self.algorithm = build("algorithm", "fedavg", parts=parts(name))
         self.state = self.algorithm.start(self.federation)
 
     def note(self, kind, facts):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.errors import PermissionDenied
 from tequio.federation.aggregation import Mean, Updates
+from tequio.registry import build
 
 from .subjects import every
 

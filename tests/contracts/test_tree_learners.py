@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tequio import registry
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Feature
+from tequio.data.dataset import Dataset, Feature
 from tequio.errors import DataError, PayloadError
 from tequio.federation import payload as payloads
 from tequio.learners.learner import Learner
@@ -108,7 +107,7 @@ def test_no_rows_are_an_error(name):
 @every_tree_learner
 def test_a_row_of_weight_two_counts_like_two_rows(name):
     learner, data = subject(name)
-    if name == "random_forest":
+    if name == "random-forest":
         pytest.skip("draws rows, so other rows are drawn")
     weights = 1.0 + (np.arange(len(data)) % 3 == 0)
     weighted = learner.fit(data, np.random.default_rng(1), weights=weights)

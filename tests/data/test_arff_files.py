@@ -7,8 +7,8 @@ import gzip
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.errors import ConfigError, DataError
+from tequio.registry import build
 
 DENSE = """@relation 'toy: -C {count}'
 @attribute x numeric

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from tequio import registry
-from tequio.components import build
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.catalogue.manifest import FILES
 from tequio.data.catalogue.text import hashed_counts, hashed_tokens
 from tequio.data.dataset import Feature, Target
 from tequio.errors import ConfigError, DataError, MissingExtra
+from tequio.registry import build
 
 data = pytest.mark.data
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.catalogue import education, xuetangx
 from tequio.data.catalogue.xuetangx import ACTIONS
 from tequio.data.partitions.groups import Bands
 from tequio.errors import ConfigError, DataError
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from tequio.data.catalogue.entry import Loaded

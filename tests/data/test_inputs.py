@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tequio.data.inputs import read
 from tequio.data.dataset import Dataset, Feature, Target, save_schema
+from tequio.data.inputs import read
 from tequio.errors import DataError, MissingExtra
 
 COLUMNS = {"age": [39, 50, 38], "work": ["state", "self", "state"], "gain": [2.5, 0.0, 0.25], "zip": [7, 12, 7],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio import components
+from tequio import registry as components
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partitions.label_skew import ClassWeights, Dirichlet, Shards
 from tequio.data.partitions.rows import Custom, Iid, Pooled, Quantity, Sampled

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.partition import choose_classes, cut_by_weights, top_up
+from tequio.data.partition import choose_classes, cut_by_weights, strata, top_up
 from tequio.data.partitions.label_skew import ClassWeights, Dirichlet, Shards
 from tequio.data.skew import label_counts, measure_skew
-from tequio.data.splits import strata
 from tequio.errors import DataError
 
 TEN = tuple("0123456789")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.splits import Split, hold_out, k_folds, split_rows
+from tequio.data.partition import Split, hold_out, k_folds, split_rows
 from tequio.errors import DataError
 
 

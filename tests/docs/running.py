@@ -177,9 +177,9 @@ def _tidy(output: str) -> str:
 
 
 def _check_config(text: str) -> str:
-    return ("import tomllib\nfrom tequio.experiments.config import complete\n"
+    return ("import tomllib\nfrom tequio.experiments.config.complete import complete\n"
             f"complete(tomllib.loads({text!r}), source='this block')")
 
 
 def _check_file(name: str) -> str:
-    return f"from tequio.experiments.config import load_config\nload_config({name!r})"
+    return f"from tequio.experiments.config.complete import load_config\nload_config({name!r})"

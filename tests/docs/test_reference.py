@@ -11,9 +11,9 @@ import tomllib
 import pytest
 
 from tequio import errors
-from tequio.experiments.bench.cases import CASES
-from tequio.experiments.config import complete
-from tequio.experiments.tables import Config, Data, Evaluation, Output, Override, Split, Stop
+from tequio.bench.cases import CASES
+from tequio.experiments.config.complete import complete
+from tequio.experiments.config.tables import Config, Data, Evaluation, Output, Override, Split, Stop
 from tequio.learners.metrics import METRICS
 from tequio.views.components import meanings
 
@@ -24,7 +24,7 @@ import json, sys
 sys.path.insert(0, "docs")
 import generate
 from tequio import registry
-from tequio.components import parameters_of
+from tequio.registry import parameters_of
 
 components = [[entry.kind, entry.name, [one.name for one in parameters_of(entry.component)]]
               for entry in registry.entries()]
@@ -95,7 +95,8 @@ def test_every_error_is_in_the_index_with_its_exit_code_and_messages(reference, 
 def test_messages_in_the_error_index_name_what_is_filled_in(reference):
     page = reference["errors.md"]
     assert "| a resumed run keeps its settings, but '⟨changed⟩' is changed | start a new run" in page
-    assert "| there is no ⟨kind⟩ called '⟨name⟩' | the message names the nearest one that there is |" in page
+    assert ("| there is no ⟨kind⟩ called '⟨name⟩' | its name is '⟨hyphenated⟩', or the message names the nearest one "
+            "that there is |") in page
     assert "| a plot needs the package 'matplotlib', which is not installed | type: pip install 'tequio" in page
     assert "| lower local.learning\\_rate, or set local.clip\\_norm |" in page
 

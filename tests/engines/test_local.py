@@ -12,13 +12,11 @@ import pytest
 from scipy import sparse
 
 from tequio import registry
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
-from tequio.engines.channel import Segment, pack, pack_whole, unpack, unpack_whole
+from tequio.data.dataset import Dataset, Feature, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.local import Local
 from tequio.engines.sharing import open_population, write_population
+from tequio.engines.worker import Segment, pack, pack_whole, unpack, unpack_whole
 from tequio.errors import EngineError, PartyError, QuorumError
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
@@ -53,7 +51,8 @@ def federate(request, tasks, monkeypatch):
 
 def test_replies_come_in_party_order_with_exact_values(federate, tasks):
     federation = federate(tasks.population(10))
-    replies = federation.ask([7, 0, 9], tasks.column_sum, {"shift": np.ones(3, np.float32)}, settings={"add": 1})
+    shift = {"shift": np.ones(3, np.float32)}
+    replies = federation.ask([7, 0, 9], tasks.column_sum, shift, settings=tasks.Shift(add=1))
     assert replies.parties.tolist() == [0, 7, 9]
     # party p holds rows 4p..4p+3 of a table that counts up: column c sums to 4 * (12p + c) + 18
     expected = [[4 * (12 * party + column) + 18 + 2 for column in range(3)] for party in (0, 7, 9)]
@@ -83,17 +82,17 @@ def test_a_failing_party_is_named_and_its_state_untouched(federate, tasks):
     federation = federate(tasks.population(10))
     federation.round = 2
     with pytest.raises(PartyError, match=r"party '3' failed in round 2 at task 'engine test.fail at': ValueError"):
-        federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [3, 8]})
+        federation.ask(federation.everyone(), tasks.fail_at, settings=tasks.Unlucky(parties=(3, 8)))
     assert 3 not in federation.engine.states()
 
 
 def test_the_round_goes_on_without_failing_parties_while_the_quorum_holds(federate, tasks):
     federation = federate(tasks.population(10), on_failure="continue", quorum=0.8)
-    replies = federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [3, 8]})
+    replies = federation.ask(federation.everyone(), tasks.fail_at, settings=tasks.Unlucky(parties=(3, 8)))
     assert replies.parties.tolist() == [0, 1, 2, 4, 5, 6, 7, 9]
     assert [failure.party for failure in replies.failures] == [3, 8]
     with pytest.raises(QuorumError, match=r"only 7 of 10 parties answered"):
-        federation.ask(federation.everyone(), tasks.fail_at, settings={"parties": [1, 2, 3]})
+        federation.ask(federation.everyone(), tasks.fail_at, settings=tasks.Unlucky(parties=(1, 2, 3)))
 
 
 def test_bytes_are_those_of_the_encoded_payloads(federate, tasks):

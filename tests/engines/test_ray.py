@@ -17,9 +17,9 @@ import tequio
 from tequio import registry
 from tequio.engines.ray_engine import Ray
 from tequio.errors import EngineError, MissingExtra
-from tequio.experiments.config import load_config
-from tequio.experiments.runner import run_config
-from tequio.experiments.scenario import make_engine
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.scenario import make_engine
 from tequio.federation.federation import Federation
 
 PLUGIN = str(Path(__file__).with_name("parties.py"))
@@ -37,7 +37,7 @@ CONFIGS = {
     "fedavg": '[learner]\nname = "mlp"\nhidden = [16]\n',
     "scaffold": '[algorithm]\nname = "scaffold"\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
-    "kmeans": '[algorithm]\nname = "kmeans"\n[learner]\nname = "kmeans"\nclusters = 10\n',
+    "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',
 }
 
 
@@ -104,11 +104,11 @@ def test_a_run_goes_on_to_the_same_numbers_when_workers_are_killed(cluster, tmp_
 def test_both_nodes_work_and_replies_come_in_party_order(engine, tasks):
     federation = Federation(tasks.population(10), engine, seed=3)
     while not all(worker.process for worker in engine._workers):
-        engine._hear_from_someone()
+        engine._wait_for_a_worker()
     nodes = {reply.payload["node"] for reply in federation.ask(federation.everyone(), tasks.where)}
     assert len(nodes) == 2
     shift = {"shift": np.ones(3, np.float32), "ballast": np.zeros(100_000)}  # large enough for the object store
-    replies = federation.ask([7, 0, 9], tasks.column_sum, shift, settings={"add": 1})
+    replies = federation.ask([7, 0, 9], tasks.column_sum, shift, settings=tasks.Shift(add=1))
     # party p holds rows 4p..4p+3 of a table that counts up: column c sums to 4 * (12p + c) + 18
     expected = [[4 * (12 * party + column) + 18 + 2 for column in range(3)] for party in (0, 7, 9)]
     assert [reply.payload["sum"].tolist() for reply in replies] == expected
@@ -118,7 +118,7 @@ def test_both_nodes_work_and_replies_come_in_party_order(engine, tasks):
 def test_orders_of_a_dead_worker_are_given_to_another_with_the_states_from_before(engine, tasks, tmp_path):
     engine.restore({4: {"touched": 6}})
     federation = Federation(tasks.population(10), engine, seed=3)
-    replies = federation.ask(federation.everyone(), tasks.die_once, settings={"mark": str(tmp_path / "mark")})
+    replies = federation.ask(federation.everyone(), tasks.die_once, settings=tasks.Mark(mark=str(tmp_path / "mark")))
     assert replies.parties.tolist() == list(range(10))
     assert replies.values("touched").tolist() == [1, 1, 1, 1, 7, 1, 1, 1, 1, 1]
     assert engine.states()[4] == {"touched": 7}
@@ -133,7 +133,7 @@ def test_a_task_that_kills_every_worker_is_named_in_the_end(engine, tasks):
 @pytest.mark.network
 def test_a_full_cluster_is_told_apart_from_a_slow_one(cluster, engine, tasks):
     while not all(worker.process for worker in engine._workers):
-        engine._hear_from_someone()
+        engine._wait_for_a_worker()
     second = Ray(cluster.address, wait=0.2).create()
     with pytest.raises(EngineError, match=r"had no core free for a worker within 0.2 s; start more nodes"):
         second.open(tasks.population(2))

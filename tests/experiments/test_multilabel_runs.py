@@ -122,7 +122,7 @@ def test_a_sweep_on_two_processes_gives_what_it_gives_on_one(folder):
 
 
 def test_a_sweep_on_processes_takes_a_dataset_object_and_tells_of_a_failing_cell(folder):
-    from tequio.components import build
+    from tequio.registry import build
 
     data = build("dataset", "digit-properties").load().train
     table = {**CONFIG["data"], "name": data}

@@ -113,7 +113,7 @@ def test_always_giving_the_most_frequent_class(schemes: dict[str, Result], tmp_p
 @pytest.fixture(scope="module")
 def clusterings(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Result]:
     """Two of three courses a round, with every round's centroids, and all rows in one place."""
-    common = {"algorithm": {"name": "kmeans", "clusters": 3, "initial": "normal"}, "learner": "kmeans",
+    common = {"algorithm": {"name": "kmeans", "clusters": 3, "initial": "normal"},
               "data": {**STUDENTS, "split": {"validation": 0.0, "test": 0.0}}}
     folder = tmp_path_factory.mktemp("clusters")
     some = run(folder, rounds=5, selector={"name": "random", "count": 2},

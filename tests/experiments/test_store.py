@@ -10,7 +10,7 @@ import pytest
 from tequio.errors import RunError
 from tequio.experiments.api import resume_run
 from tequio.experiments.config.complete import complete, with_key
-from tequio.experiments.running import store
+from tequio.experiments.running import recording, store
 from tequio.experiments.running.recording import as_json
 from tequio.experiments.running.results import model_sha256, read_model, write_model
 from tequio.experiments.running.runner import run_config
@@ -98,27 +98,27 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path, given):
 
 def test_a_journal_goes_on_where_a_checkpoint_was(tmp_path):
     path = tmp_path / "events.jsonl"
-    journal = store.Journal(path)
+    journal = recording.Journal(path)
     journal.add("one")
     kept = journal.flush(sync=True)
     journal.add("two, which the checkpoint does not know")
     journal.close()
-    again = store.Journal(path, keep=kept)
+    again = recording.Journal(path, keep=kept)
     again.add("other two")
     again.close()
     assert path.read_text() == "one\nother two\n"
     with pytest.raises(RunError, match="is shorter than its checkpoint says"):
-        store.Journal(path, keep=1000)
+        recording.Journal(path, keep=1000)
 
 
 def test_two_processes_cannot_write_one_run(tmp_path):
-    journal = store.Journal(tmp_path / "events.jsonl")
-    program = ("from pathlib import Path; from tequio.experiments.running.store import Journal; "
+    journal = recording.Journal(tmp_path / "events.jsonl")
+    program = ("from pathlib import Path; from tequio.experiments.running.recording import Journal; "
                f"Journal(Path(r'{tmp_path}/events.jsonl'))")
     second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     journal.close()
     assert "another process is writing" in second.stderr
-    store.Journal(tmp_path / "events.jsonl").close()
+    recording.Journal(tmp_path / "events.jsonl").close()
 
 
 def test_runs_are_found_by_path_by_name_and_as_the_last(given, tmp_path):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Mobile, Resources
 from tequio.federation.federation import Federation, Rules
+from tequio.federation.payload import Payload
 from tequio.federation.population import Population
-from tequio.federation.task import task
+from tequio.federation.task import Reveals, TimedSettings, record, task
+from tequio.learners.learner import LocalTraining
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +54,13 @@ def phones(sending: list[float], training: list[float], *, rules: Rules | None =
     return federation if record is None else replace(federation, record=record)
 
 
-@task("test.send")
-def send(party: Any, payload: Any, settings: Any) -> dict[str, Any]:
+@record
+class SendSettings(TimedSettings):
+    local: LocalTraining = LocalTraining()
+
+
+@task("test.send", settings=SendSettings, reply=Payload, reveals=Reveals.NOTHING)
+def send(party: Any, payload: Any, settings: SendSettings) -> Payload:
     """Answer with as many bytes as came."""
     return {"model": np.zeros(payload["model"].shape, dtype=np.uint8)}
 

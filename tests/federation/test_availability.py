@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tequio.errors import DataError
-from tequio.federation.availability import DAY, Always, Diurnal, Markov, Trace
+from tequio.federation.devices import DAY, Always, Diurnal, Markov, Trace
 
 NOBODY: Any = None
 PARTIES = np.arange(2000)

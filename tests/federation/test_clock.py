@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from phones import BYTES, MODEL, phones, send
+from phones import BYTES, MODEL, SendSettings, phones, send
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
@@ -47,9 +47,9 @@ def test_uploads_by_number_or_all_at_once() -> None:
 
 def test_epochs_and_steps_take_time() -> None:
     federation = phones([1000.0], [10.0])
-    federation.ask([0], send, MODEL, settings={"local": LocalTraining(epochs=5)})
+    federation.ask([0], send, MODEL, settings=SendSettings(local=LocalTraining(epochs=5)))
     assert federation.clock.now == 1 + 5 + 1
-    federation.ask([0], send, MODEL, settings={"local": LocalTraining(steps=3, batch=4)})
+    federation.ask([0], send, MODEL, settings=SendSettings(local=LocalTraining(steps=3, batch=4)))
     assert federation.clock.now == pytest.approx(7 + 1 + 1.2 + 1)
 
 

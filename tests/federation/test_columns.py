@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tequio.federation import payload as payloads
-from tequio.federation.columns import Columns, from_columns, to_columns
+from tequio.federation.payload import Columns, from_columns, to_columns
 
 leaves = st.one_of(st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=3), st.none(), st.booleans(),
                    arrays(np.float32, st.sampled_from([(), (2,), (0, 3)]), elements=st.just(1.5)))

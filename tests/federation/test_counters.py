@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tequio.federation.counters import truncated_normal, uniform
+from tequio.federation.rng import truncated_normal, uniform
 
 MANY = np.arange(20_000)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.federation.devices import Mobile, Resources, consenting
+from tequio.registry import build
 
 PARTIES = np.arange(5000)
 

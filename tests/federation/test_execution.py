@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 
 from tequio import registry
-from tequio.components import to_plain
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation import payload as payloads
-from tequio.federation.columns import Columns
-from tequio.federation.exchange import Failure, Order, Outcome
-from tequio.federation.execution import execute
+from tequio.federation.exchange import Failure, Order, Outcome, execute
+from tequio.federation.payload import Columns, Payload
 from tequio.federation.population import Population
-from tequio.federation.task import task
+from tequio.federation.stages import Stage
+from tequio.federation.task import Done, NoSettings, Reveals, record, task
 from tequio.learners.learner import LocalTraining
+from tequio.registry import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tequio.federation.party import Party
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party
 
 SEEN: list[Party] = []
 CALLS: list[str] = []
@@ -44,58 +41,73 @@ def run(name: str, states: dict[int, Any] | None = None, parties: tuple[int, ...
     return execute(given, population(), {} if states is None else states)
 
 
-@task("execution test.look")
-def look(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("execution test.look", settings=NoSettings, reply=Payload, reveals=Reveals.NOTHING)
+def look(party: Party, payload: Any, settings: NoSettings) -> Payload:
     SEEN.append(party)
     return {"value": party.data.train.features[0] + payload.get("add", 0), "round": party.round, "index": party.index}
 
 
-@task("execution test.count")
-def count(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@record
+class Trouble:
+    """At which parties the task fails, and how; how many replies its vectorised form loses; whether one is wrong."""
+
+    fail: tuple[int, ...] = ()
+    error: Literal["ValueError", "KeyboardInterrupt"] = "ValueError"
+    lose: int = 0
+    wrong: bool = False
+
+
+@task("execution test.count", settings=Trouble, reply=Payload, reveals=Reveals.NOTHING)
+def count(party: Party, payload: Any, settings: Trouble) -> Payload:
     party.state["count"] = party.state.get("count", 0) + 1
-    if party.index in settings.get("fail", []):
-        raise settings.get("error", ValueError)("bad luck")
+    if party.index in settings.fail:
+        raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[settings.error]("bad luck")
     return {"count": party.state["count"]}
 
 
-@task("execution test.return")
-def give_back(party: Party, payload: Any, settings: Any) -> Any:
+@record
+class What:
+    what: str
+
+
+@task("execution test.return", settings=What, reply=Payload, reveals=Reveals.NOTHING)
+def give_back(party: Party, payload: Any, settings: What) -> Any:
     return {"dataset": party.data.train, "nothing": None, "empty dataset": party.data.test, "list": [1],
-            "array": np.zeros(2), "rows inside": {"rows": party.data.train}, "live": {"party": party}}[settings["what"]]
+            "array": np.zeros(2), "rows inside": {"rows": party.data.train}, "live": {"party": party}}[settings.what]
 
 
-def many(parties: Any, payloads: Any, settings: Any) -> list[dict[str, Any]]:
+def many(parties: Any, payloads: Any, settings: Trouble) -> list[dict[str, Any]]:
     CALLS.append("together")
     for party in parties:
         party.state["count"] = party.state.get("count", 0) + 100
-    if any(party.index in settings.get("fail", []) for party in parties):
+    if any(party.index in settings.fail for party in parties):
         raise RuntimeError("one of them is bad")
-    return [{"count": party.state["count"] - 99} for party in parties][settings.get("lose", 0):]
+    return [{"count": party.state["count"] - 99} for party in parties][settings.lose:]
 
 
-@task("execution test.many", many=many)
-def alone(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("execution test.many", settings=Trouble, reply=Payload, reveals=Reveals.NOTHING, many=many)
+def alone(party: Party, payload: Any, settings: Trouble) -> Payload:
     CALLS.append(f"alone {party.index}")
     return count.run(party, payload, settings)
 
 
-def many_columns(parties: Any, payloads: Any, settings: Any) -> Columns:
+def many_columns(parties: Any, payloads: Any, settings: Trouble) -> Columns:
     values = np.arange(float(3 * len(parties))).reshape(-1, 3)
     for party, own in zip(parties, values, strict=True):
         party.state["kept"] = {"values": own, "received": payloads[0].get("model")}
     counts = [10 ** (3 * party.index) for party in parties]
-    content = {"values": values, "count": counts, "wrong": [parties[0] if settings.get("wrong") else 0] * len(parties)}
+    content = {"values": values, "count": counts, "wrong": [parties[0] if settings.wrong else 0] * len(parties)}
     return Columns(content, len(parties))
 
 
-@task("execution test.columns", many=many_columns)
-def one_row(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("execution test.columns", settings=Trouble, reply=Payload, reveals=Reveals.NOTHING, many=many_columns)
+def one_row(party: Party, payload: Any, settings: Trouble) -> Payload:
     CALLS.append(f"alone {party.index}")
     return {"count": 1}
 
 
 @dataclass(frozen=True)
-class Double:
+class Double(Stage):
     """Doubles what leaves, except where it is told to fail."""
 
     fails_at: int = -1
@@ -104,9 +116,6 @@ class Double:
         if party.index == self.fails_at:
             raise DataError("the stage is broken", remedy="mend it")
         return {**payload, "count": 2 * payload["count"]}
-
-    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
-        return replies
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +235,7 @@ def test_too_few_answers_of_the_vectorised_form_fail_by_name() -> None:
     outcome = run("execution test.many", states, settings={"lose": 1})
     assert (outcome.replies, states) == ((), {})
     assert outcome.failures[0] == Failure(0, "the vectorised form of task 'execution test.many' gave 3 replies for 4 "
-                                          "parties", "mend the task")
+                                          "parties", "correct the task")
 
 
 def test_columns_are_replies_with_exact_bytes() -> None:
@@ -263,23 +272,51 @@ def test_a_state_keeps_no_memory_of_other_parties() -> None:
 
 
 def test_settings_arrive_as_components() -> None:
-    got: dict[str, Any] = {}
+    got: list[Deep] = []
 
-    @task("execution test.settings")
-    def look_at_settings(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
-        got.update(settings)
+    @task("execution test.settings", settings=Deep, reply=Done, reveals=Reveals.NOTHING)
+    def look_at_settings(party: Party, payload: Any, settings: Deep) -> Done:
+        got.append(settings)
         return {}
 
-    sent = {"local": LocalTraining(epochs=3), "ids": (1, 2), "deep": {"local": [LocalTraining(batch=5)]}}
-    run("execution test.settings", settings=to_plain(sent))
-    assert got == {"local": LocalTraining(epochs=3), "ids": [1, 2], "deep": {"local": [LocalTraining(batch=5)]}}
+    sent = Deep(local=LocalTraining(epochs=3), ids=(1, 2), deep={"local": (LocalTraining(batch=5),)})
+    run("execution test.settings", settings=payloads.decode(payloads.encode(look_at_settings.encode(sent))))
+    assert got == [sent] * 4
+
+
+@record
+class Deep:
+    local: LocalTraining
+    ids: tuple[int, ...]
+    deep: dict[str, tuple[LocalTraining, ...]]
 
 
 def test_an_unknown_task_or_setting_stops_the_order() -> None:
-    with pytest.raises(ConfigError):
-        run("execution test.count", settings={"$component": ["training", "no such thing"], "parameters": {}})
+    with pytest.raises(ConfigError, match=r"no task 'execution test\.nothing' is installed here"):
+        run("execution test.nothing")
+    with pytest.raises(ConfigError, match="no such thing"):
+        run("execution test.count", settings={"fail": {"$component": ["training", "no such thing"], "parameters": {}}})
+
+
+@pytest.mark.parametrize(("wrong", "words"), [
+    ({"surplus": 1}, "the settings of task 'execution test.count' are wrong: 'surplus'"),
+    ({"lose": "many"}, "the settings of task 'execution test.count' are wrong: 'lose'"),
+    ({"error": "SystemExit"}, "'error'")])
+def test_settings_that_are_not_what_the_task_declares_stop_the_order(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        run("execution test.count", settings=wrong)
+
+
+def test_settings_that_are_missing_stop_the_order() -> None:
+    with pytest.raises(DataError, match=r"task 'execution test\.return' are wrong: 'what' is missing"):
+        run("execution test.return")
+
+
+def test_a_coordinator_cannot_send_the_settings_of_another_task() -> None:
+    with pytest.raises(ConfigError, match=r"task 'execution test\.count' takes Trouble, not What"):
+        count.encode(What(what="list"))
 
 
 def test_ctrl_c_is_not_taken_for_a_failing_party() -> None:
     with pytest.raises(KeyboardInterrupt):
-        run("execution test.count", settings={"fail": [0], "error": KeyboardInterrupt})
+        run("execution test.count", settings={"fail": [0], "error": "KeyboardInterrupt"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import pytest
@@ -11,24 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio import registry
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import DataError, EngineError, PartyError, QuorumError
 from tequio.federation import payload as payloads
-from tequio.federation.columns import Columns
 from tequio.federation.federation import LARGEST_CHUNK, Federation, Rules, cut
+from tequio.federation.payload import Columns, Payload
 from tequio.federation.population import Population
-from tequio.federation.task import Task, task
+from tequio.federation.stages import Stage
+from tequio.federation.task import Count, NoSettings, Reveals, Task, record, task
+from tequio.learners.learner import Arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tequio.federation.exchange import Order, Outcome
-    from tequio.federation.party import Party
-    from tequio.federation.replies import Replies
+    from tequio.federation.exchange import Order, Outcome, Replies
+    from tequio.federation.population import Party
 
 Events = list[tuple[str, dict[str, Any]]]
 
@@ -41,36 +40,44 @@ class LastFirst(InlineEngine):
         return super().collect()
 
 
-@task("federation test.square")
-def square(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("federation test.square", settings=NoSettings, reply=Payload, reveals=Reveals.NOTHING)
+def square(party: Party, payload: Any, settings: NoSettings) -> Payload:
     return {"value": float(party.index**2), "name": party.name, "got": payload.get("extra", 0)}
 
 
-@task("federation test.fail")
-def fail(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
-    if party.index in settings["at"]:
+@record
+class At:
+    """The parties at which something happens."""
+
+    at: tuple[int, ...] = ()
+    stage: Scale | None = None
+
+
+@task("federation test.fail", settings=At, reply=Payload, reveals=Reveals.NOTHING)
+def fail(party: Party, payload: Any, settings: At) -> Payload:
+    if party.index in settings.at:
         raise ZeroDivisionError("no rows of class 'yes'")
     return {"value": 1.0}
 
 
-def spoil_together(parties: Any, payloads: Any, settings: Any) -> Columns:
+def spoil_together(parties: Any, payloads: Any, settings: At) -> Columns:
     values = np.ones((len(parties), 2), np.float32)
-    values[[party.index in settings["at"] for party in parties]] = np.nan
+    values[[party.index in settings.at for party in parties]] = np.nan
     return Columns({"update": {"w": values}, "rows": [1] * len(parties)}, len(parties))
 
 
-@task("federation test.spoil", many=spoil_together)
-def spoil(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("federation test.spoil", settings=At, reply=Payload, reveals=Reveals.NOTHING, many=spoil_together)
+def spoil(party: Party, payload: Any, settings: At) -> Payload:
     return {}
 
 
-@task("federation test.give")
-def give(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+@task("federation test.give", settings=At, reply=Payload, reveals=Reveals.NOTHING)
+def give(party: Party, payload: Any, settings: At) -> Payload:
     return payload
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Stage):
     """Adds one, or multiplies by ten, at the party; takes it back at the coordinator."""
 
     adds: bool = True
@@ -153,7 +160,7 @@ def test_a_failing_party_stops_the_run_and_is_named() -> None:
     asking = federation(names=tuple("abcdefghijkl"), events=events)
     asking.round = 4
     with pytest.raises(PartyError) as caught:
-        asking.ask(range(12), fail, settings={"at": [3, 8]})
+        asking.ask(range(12), fail, settings=At(at=(3, 8)))
     error = caught.value
     assert (error.party, error.round, error.task) == ("d", 4, "federation test.fail")
     assert str(error) == ("party 'd' failed in round 4 at task 'federation test.fail': ZeroDivisionError: no rows of "
@@ -166,12 +173,12 @@ def test_a_failing_party_stops_the_run_and_is_named() -> None:
 def test_going_on_without_the_failing_ones_while_the_quorum_holds() -> None:
     events: Events = []
     asking = federation(rules=Rules(on_failure="continue", quorum=0.75), events=events)
-    replies = asking.ask(range(12), fail, settings={"at": [0, 5, 9]})
+    replies = asking.ask(range(12), fail, settings=At(at=(0, 5, 9)))
     assert replies.parties.tolist() == [1, 2, 3, 4, 6, 7, 8, 10, 11]
     assert [failure.party for failure in replies.failures] == [0, 5, 9]
     assert [facts["party"] for kind, facts in events if kind == "failure"] == ["0", "5", "9"]
     with pytest.raises(QuorumError, match=r"only 8 of 12 .* \(0 dropped out, 4 failed\).*quorum is 75%"):
-        asking.ask(range(12), fail, settings={"at": [0, 5, 9, 10]})
+        asking.ask(range(12), fail, settings=At(at=(0, 5, 9, 10)))
 
 
 @pytest.mark.parametrize("payload", [
@@ -186,8 +193,8 @@ def test_a_reply_that_is_not_finite_counts_as_a_failure(payload: dict[str, Any])
 
 def test_one_party_that_is_not_finite_among_columns_fails_alone() -> None:
     with pytest.raises(PartyError, match=r"party '3' failed in round 0 .* not finite"):
-        federation().ask(range(12), spoil, settings={"at": [3]})
-    replies = federation(rules=Rules(on_failure="continue")).ask(range(12), spoil, settings={"at": [3, 7]})
+        federation().ask(range(12), spoil, settings=At(at=(3,)))
+    replies = federation(rules=Rules(on_failure="continue")).ask(range(12), spoil, settings=At(at=(3, 7)))
     assert replies.parties.tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10, 11]
     assert all(payload["update"]["w"].tolist() == [1.0, 1.0] for payload in replies.payloads)
 
@@ -203,6 +210,76 @@ def test_a_reply_that_a_check_refuses_counts_as_a_failure() -> None:
     assert asking.ask(range(5), square, check=check).parties.tolist() == [0, 1, 2, 4]
     with pytest.raises(QuorumError, match="0 of 1"):
         asking.ask([3], square, check=check)
+
+
+class Trained(TypedDict):
+    update: Arrays
+    rows: Count
+
+
+def trained(party: Party) -> Any:
+    return {"update": {"w": np.ones(2)}, "rows": party.index}
+
+
+def trained_together(parties: Any, payloads: Any, settings: At) -> Columns:
+    rows = [-1 if party.index in settings.at else party.index for party in parties]
+    return Columns({"update": {"w": np.ones((len(parties), 2))}, "rows": rows}, len(parties))
+
+
+@task("federation test.train", settings=At, reply=Trained, reveals=Reveals.UPDATE)
+def train(party: Party, payload: Any, settings: At) -> Trained:
+    return {**trained(party), **(payload if party.index in settings.at else {})}  # type: ignore[return-value]
+
+
+@task("federation test.train together", settings=At, reply=Trained, reveals=Reveals.UPDATE, many=trained_together)
+def train_or_fail(party: Party, payload: Any, settings: At) -> Trained:
+    return {**trained(party), **({"rows": -1} if party.index in settings.at else {})}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("wrong", "words"), [
+    ({"rows": -1}, "'rows' of its reply is not a whole number from 0 upwards"),
+    ({"rows": 1.5}, "'rows' of its reply is not a whole number"),
+    ({"update": np.zeros(2)}, "'update' of its reply is not named arrays"),
+    ({"surplus": 1}, "its reply has an entry 'surplus' that this task does not give")])
+def test_a_reply_that_is_not_what_the_task_declares_fails_its_party(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(PartyError, match=rf"party '2' failed in round 0 at task 'federation test.train'.*{words}"):
+        federation().ask(range(5), train, wrong, settings=At(at=(2,)))
+    replies = federation(rules=Rules(on_failure="continue")).ask(range(5), train, wrong, settings=At(at=(2,)))
+    assert replies.parties.tolist() == [0, 1, 3, 4]
+    assert words in replies.failures[0].cause
+
+
+def test_a_bad_reply_among_columns_fails_its_party_alone() -> None:
+    with pytest.raises(PartyError, match=r"party '3' failed .*'rows' of its reply is not a whole number from 0"):
+        federation().ask(range(5), train_or_fail, settings=At(at=(3,)))
+    replies = federation(rules=Rules(on_failure="continue")).ask(range(5), train_or_fail, settings=At(at=(3,)))
+    assert replies.parties.tolist() == [0, 1, 2, 4]
+
+
+class Tampering(InlineEngine):
+    """A party that does not run the code it should: its reply is changed after its own end has looked at it."""
+
+    def __init__(self, **other: Any) -> None:
+        super().__init__()
+        self.other = other
+
+    def collect(self) -> Outcome:
+        outcome = super().collect()
+        changed = tuple(replace(reply, payload={key: value for key, value in {**reply.payload, **self.other}.items()
+                                                if value is not None}) if reply.party == 2 else reply
+                        for reply in outcome.replies)
+        return replace(outcome, replies=changed, columns=None)
+
+
+@pytest.mark.parametrize(("other", "words"), [
+    ({"rows": -5}, "'rows' of its reply is not a whole number from 0 upwards"), ({"rows": None}, "has no 'rows'"),
+    ({"update": "w"}, "'update' of its reply is not named arrays"), ({"surplus": 1}, "an entry 'surplus'")])
+@pytest.mark.parametrize("asked", [train, train_or_fail])
+def test_replies_are_checked_at_the_coordinator_again(other: dict[str, Any], words: str, asked: Any) -> None:
+    with pytest.raises(PartyError, match=rf"party '2' failed in round 0 .*{words}"):
+        federation(engine=Tampering(**other)).ask(range(5), asked)
+    asking = federation(engine=Tampering(**other), rules=Rules(on_failure="continue"))
+    assert asking.ask(range(5), asked).parties.tolist() == [0, 1, 3, 4]
 
 
 def test_drop_outs_are_drawn_from_the_seed_and_a_round_at_a_time() -> None:
@@ -252,8 +329,8 @@ def test_bytes_and_messages_are_exact() -> None:
 def test_stages_run_there_in_order_and_back_in_reverse(stages: Any, up: float) -> None:
     seen: list[float] = []
 
-    @task("federation test.zero")
-    def zero(party: Party, payload: Any, settings: Any) -> dict[str, Any]:
+    @task("federation test.zero", settings=NoSettings, reply=Payload, reveals=Reveals.NOTHING)
+    def zero(party: Party, payload: Any, settings: NoSettings) -> Payload:
         return {"value": 0.0}
 
     class Watching(InlineEngine):
@@ -305,7 +382,7 @@ def test_orders_carry_names_of_tasks_and_plain_settings_only() -> None:
             super().submit(order)
 
     asking = federation(engine=Recording())
-    asking.ask(range(12), give, {"x": 1}, settings={"stage": Scale(), "at": (1, 2)}, stages=())
+    asking.ask(range(12), give, {"x": 1}, settings=At(stage=Scale(), at=(1, 2)), stages=())
     assert {order.task for order in orders} == {"federation test.give"}
     assert len({order.ticket for order in orders}) == len(orders) == 2
     assert orders[0].settings["at"] == [1, 2]

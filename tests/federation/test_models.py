@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.errors import DataError, PayloadError
-from tequio.federation import models
+from tequio.federation import aggregation as models
 
 seeds = st.integers(0, 2**32 - 1)
 

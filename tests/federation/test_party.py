@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.errors import DataError, PermissionDenied
-from tequio.federation.party import Party
-from tequio.federation.population import Population
+from tequio.federation.population import Party, Population
 from tequio.federation.rng import stream
 
 

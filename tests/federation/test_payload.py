@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import save
 
-from tequio.data.dataset import Dataset, Source
-from tequio.data.schema import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Source, Target
 from tequio.errors import PayloadError
 from tequio.federation.payload import MAGIC, MAXIMUM_DEPTH, check, decode, encode, size
 

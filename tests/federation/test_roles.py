@@ -7,13 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.errors import DataError, PermissionDenied
-from tequio.federation.party import Party
-from tequio.federation.population import Population
-from tequio.federation.roles import Cast, Flow, Role, may, require, require_ask
+from tequio.federation.population import Party, Population
+from tequio.federation.topology import Cast, Flow, Role, may, require, require_ask
 
 PARTY, AGGREGATOR, COORDINATOR = Role.PARTY, Role.AGGREGATOR, Role.COORDINATOR
 PURE = (PARTY, AGGREGATOR, COORDINATOR)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.federation.scheduling import Candidates, fitting, imbalance, upload_ends
+from tequio.federation.clock import Candidates, fitting, imbalance, upload_ends
 
 times = st.lists(st.tuples(st.floats(0, 50), st.floats(0.1, 20)), min_size=1, max_size=12)
 

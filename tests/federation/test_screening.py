@@ -7,24 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.engines.inline import InlineEngine
 from tequio.errors import PartyError, QuorumError
-from tequio.federation.algorithm import Algorithm, Parts, State
-from tequio.federation.exchange import Reply
+from tequio.federation.algorithm import State
+from tequio.federation.averaging import Averaging, aggregate
+from tequio.federation.exchange import Replies, Reply
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
-from tequio.federation.replies import Replies
 
 MODEL = {"w": np.zeros(3)}
 
 
-class Plain(Algorithm):
-    def start(self, federation: Any) -> State:
-        return State(MODEL)
-
+class Plain(Averaging):
     def round(self, federation: Any, state: State) -> State:
         return state
 
@@ -43,7 +39,8 @@ class World:
 
     def aggregate(self, *updates: Any) -> Any:
         replies = Replies(tuple(Reply(party, {"update": update}) for party, update in enumerate(updates)))
-        combined = Plain(parts=Parts()).aggregate(self.federation, State(MODEL, {"aggregator": self.memory}), replies)
+        state = State(MODEL, {"aggregator": self.memory})
+        combined = aggregate(Plain(learner=Any), self.federation, state, replies, MODEL)
         self.memory = combined.memory
         return combined.update["w"]
 

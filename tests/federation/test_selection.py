@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.components import build
 from tequio.errors import ConfigError, DataError, QuorumError
 from tequio.federation.rng import stream
-from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, Selector, Turn
+from tequio.federation.selection import AllParties, Choice, FixedParties, RandomParties, SelectionContext, Selector
+from tequio.registry import build
 
 
 class Names:
@@ -29,7 +29,7 @@ class Names:
 
 def choose(selector: Selector, eligible: np.ndarray, rng: np.random.Generator | None = None) -> Choice:
     federation: Any = Names(eligible)
-    return selector.choose(Turn(federation, eligible, {}, rng or np.random.default_rng(0)))
+    return selector.choose(SelectionContext(federation, eligible, {}, rng or np.random.default_rng(0)))
 
 
 def test_all() -> None:

@@ -10,20 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.aggregation import Combined, Mean, Updates
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
-from tequio.federation.roles import Cast, Role
-from tequio.federation.task import task
-from tequio.federation.topologies.hierarchical import Hierarchical
-from tequio.federation.topologies.peers import Cyclic, Parallel, RandomPeers
-from tequio.federation.topology import ClientServer, PeerTopology, Topology
+from tequio.federation.task import Done, NoSettings, Reveals, task
+from tequio.federation.topology import (
+    Cast,
+    ClientServer,
+    Cyclic,
+    Hierarchical,
+    Parallel,
+    PeerTopology,
+    RandomPeers,
+    Role,
+    Topology,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 PEER_TOPOLOGIES = [Parallel(), RandomPeers(), Cyclic(), Cyclic(shuffle=True)]
@@ -49,8 +55,8 @@ def updates(seed: int, count: int, kind: str = "float64") -> Updates:
     return Updates(parties, arrays, rng.integers(1, 1000, count).astype(np.float64))
 
 
-@task("topology test.nothing")
-def nothing(party: Any, payload: Any, settings: Any) -> dict[str, Any]:
+@task("topology test.nothing", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
+def nothing(party: Any, payload: Any, settings: NoSettings) -> Done:
     return {}
 
 

@@ -11,10 +11,10 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tequio.engines.network", "tequio.federation.payload",
-                                         "tequio.federation.tensors"]):
+                                         "tequio.federation.payload"]):
     import msgspec
 
-    from tequio.engines.network import certificates, enrolment, tokens, transfers, wire
+    from tequio.engines.network import certificates, enrolment, homes, wire
     from tequio.errors import ConfigError, PayloadError, PermissionDenied
     from tequio.federation import payload
 
@@ -67,7 +67,7 @@ def renewal(data: bytes) -> None:
 
 
 def pieces(data: bytes) -> None:
-    reader, assembly = atheris.FuzzedDataProvider(data), transfers.Assembly(4096)
+    reader, assembly = atheris.FuzzedDataProvider(data), wire.Assembly(4096)
     for _ in range(8):
         chunk = wire.Chunk(reader.ConsumeIntInRange(1, 4), reader.ConsumeIntInRange(0, 5000),
                            reader.ConsumeIntInRange(0, 5000))
@@ -77,7 +77,7 @@ def pieces(data: bytes) -> None:
 
 
 def token(data: bytes) -> None:
-    tokens.read_token(tokens.PREFIX + data.decode("latin-1"))
+    homes.read_token(homes.PREFIX + data.decode("latin-1"))
 
 
 def request(data: bytes) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tequio.data.dataset import Target
 from tequio.learners.dense import backward, forward, fresh_stack, loss_and_delta, scores_of_outputs, stepped
+from tequio.learners.descent import scores_of
 from tequio.learners.learner import LocalTraining
-from tequio.learners.losses import scores_of
 
 torch = pytest.importorskip("torch")
 RNG = np.random.default_rng

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import DataError
 from tequio.learners import mixtures
 from tequio.learners.mixtures import judge_one_by_one, mixture, mixture_judge
+from tequio.registry import build
 
 TARGETS = {"classes": Target("classes", ("a", "b", "c")), "two classes": Target("classes", ("no", "yes")),
            "labels": Target("multilabel", ("x", "y")), "number": Target("number")}

@@ -7,10 +7,10 @@ import pytest
 from torch import nn
 from torch_cases import assert_close, plain_training, rng, table
 
-from tequio.components import build, from_plain, to_plain
 from tequio.errors import ConfigError
 from tequio.learners.learner import Job, LocalTraining
 from tequio.learners.own_modules import FromFactory, NamedModule
+from tequio.registry import build, from_plain, to_plain
 
 
 def network(width=5, outputs=4):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
 from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.registry import build
 
 pytest.importorskip("opacus")
 

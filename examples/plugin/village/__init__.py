@@ -1,1 +1,1 @@
-"""An algorithm, a selector and a partition that are no part of tequio."""
+"""Two algorithms, a stage, a selector and a partition that are no part of tequio."""

@@ -6,11 +6,10 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from tequio import register
-from tequio.data.partition import Partition
+import tequio as tq
 
 
-@register("partition", "sorted_by")
+@tq.register("partition", "sorted-by")
 @dataclass(frozen=True)
 class SortedBy:
     """Feature skew: sort the rows by one column and cut them into stretches of equal size.
@@ -23,7 +22,7 @@ class SortedBy:
     column: str
     parties: Annotated[int, Ge(1)] = 5
 
-    def deal(self, dataset, rng):
+    def deal(self, dataset: tq.Dataset, rng: np.random.Generator) -> tq.Partition:
         """The first stretch has the smallest values."""
         values = dataset.features[:, dataset.schema.column(self.column)]
-        return Partition.of(np.array_split(np.argsort(values, kind="stable"), self.parties))
+        return tq.Partition.of(np.array_split(np.argsort(values, kind="stable"), self.parties))

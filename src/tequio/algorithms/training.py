@@ -1,4 +1,4 @@
-"""Training at the parties: what the update-vector algorithms share.
+"""Training at the parties: what the averaging algorithms share.
 
 Their tasks differ in two places only: what a party trains from and under which correction (its job), and what it sends
 back (its reply). `training_task` makes a task of these two functions, together with its batched form.
@@ -6,95 +6,116 @@ back (its reply). `training_task` makes a task of these two functions, together 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, TypeVar
+
+import numpy as np
 
 from tequio.errors import ConfigError, DataError
-from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.columns import Columns
-from tequio.federation.models import difference, mixed, take_off
-from tequio.federation.task import task
-from tequio.learners.batches import check_memory, is_finite
-from tequio.learners.learner import Correction, GradientLearner, Job, TrainedTogether
+from tequio.federation.aggregation import difference, take_off
+from tequio.federation.payload import Columns
+from tequio.federation.task import Count, Reveals, Task, TrainSettings, record, task
+from tequio.learners.descent import check_memory, is_finite
+from tequio.learners.learner import (
+    Arrays,
+    BatchedLearner,
+    Correction,
+    GradientLearner,
+    Job,
+    Learner,
+    LocalTraining,
+    TrainedTogether,
+    buffers_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from tequio.federation.population import Party
+    from tequio.learners.learner import Trained
 
-    from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.federation.task import Task
-    from tequio.learners.learner import Arrays, Learner, LocalTraining, Trained
-
-    MakeJob = Callable[[Party, Payload, Mapping[str, Any]], Job]
-    MakeReply = Callable[[Party, Payload, Trained, Mapping[str, Any]], Payload]
-    MakeReplies = Callable[[Payload, TrainedTogether, Mapping[str, Any]], Payload | None]
-
-Weights = Literal["size", "uniform"]
-"""Weigh each party by its number of training rows, or all alike."""
+S = TypeVar("S", bound=TrainSettings)
+R = TypeVar("R")
 
 
-def training_task(name: str, job: MakeJob, reply: MakeReply, *then: tuple[MakeJob, MakeReply],
-                  replies: MakeReplies | None = None) -> Task:
-    """A task that trains `job` and sends `reply`; its `many` form trains all parties of a chunk in one batched call.
+class ModelPayload(TypedDict):
+    """What most parties receive: the model to train."""
 
-    Further pairs of a job and a reply make a second training after the first, by the setting `second` if there is one;
-    the replies become one. `replies` makes all replies of a chunk whose parties received the same payload at once, or
-    nothing where it cannot; a task of several trainings has none.
+    model: Arrays
+
+
+class UpdateReply(TypedDict):
+    """The usual reply: how the received model changed, and what may weigh it. Buffers are no weights."""
+
+    update: Arrays
+    rows: Count
+    steps: Count
+    loss: float
+    buffers: NotRequired[Arrays]
+
+
+@dataclass(frozen=True)
+class Phase(Generic[S]):
+    """One training of a task: from what, under which settings, and what is sent of it."""
+
+    job: Callable[[Party, Any, S], Job]
+    reply: Callable[[Party, Any, Trained, S], Mapping[str, Any]]
+    training: Callable[[S], LocalTraining] = lambda settings: settings.local
+    name: str = "local"
+
+
+def training_task(name: str, kind: type[S], reply: type[R], *phases: Phase[S],
+                  replies: Callable[[Any, TrainedTogether, S], Mapping[str, Any] | None] | None = None,
+                  reveals: Reveals = Reveals.UPDATE) -> Task[S, R]:
+    """A task that trains in one phase or several; its `many` form trains all parties of a chunk in one batched call.
+
+    The replies of the phases become one. `replies` makes all replies of a chunk whose parties received the same payload
+    at once, or nothing where it cannot; a task of several phases has none.
     """
-    phases = (("local", job, reply), *(("second", *pair) for pair in then))
 
-    def alone(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-        content: Payload = {}
-        for how, make_job, make_reply in phases:
-            work, local = make_job(party, payload, settings), local_training(party, settings, how)
-            kept = f"optimizer memory of {name}, {how}"
-            result = settings["learner"].train(work.model, work.data, local, work.rng, correction=work.correction,
-                                               learning_rate=local.rate(party.round),
-                                               **optimizer_memory(settings["learner"], local, party.state, kept))
-            content |= make_reply(party, payload, _sound(result), settings)
+    def alone(party: Party, payload: Any, settings: S) -> R:
+        content: dict[str, Any] = {}
+        for phase in phases:
+            work, local = phase.job(party, payload, settings), local_training(party, phase.training(settings))
+            kept = f"optimizer memory of {name}, {phase.name}"
+            result = settings.learner.train(work.model, work.data, local, work.rng, correction=work.correction,
+                                        learning_rate=local.rate(party.round),
+                                        **optimizer_memory(settings.learner, local, party.state, kept))
+            content |= phase.reply(party, payload, _sound(result), settings)
             if result.memory:
                 party.state[kept] = result.memory
-        return content
+        return content  # type: ignore[return-value]
 
-    def together(parties: Sequence[Party], payloads: Sequence[Payload],
-                 settings: Mapping[str, Any]) -> Sequence[Payload]:
-        contents: list[Payload] = [{} for _ in parties]
-        for how, make_job, make_reply in phases:
-            local = _common_training(parties, settings, how)
+    def together(parties: Sequence[Party], payloads: Sequence[Any], settings: S) -> Sequence[Mapping[str, Any]]:
+        contents: list[dict[str, Any]] = [{} for _ in parties]
+        for phase in phases:
+            local = _common_training(parties, settings.learner, phase.training(settings))
             if local is None:
                 return []
-            jobs = [make_job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
-            results = settings["learner"].train_together(jobs, local, learning_rate=local.rate(parties[0].round))
-            if replies is not None and isinstance(results, TrainedTogether) and _all_the_same(payloads) and (
+            assert isinstance(settings.learner, BatchedLearner)
+            jobs = [phase.job(party, payload, settings) for party, payload in zip(parties, payloads, strict=True)]
+            results = settings.learner.train_together(jobs, local, learning_rate=local.rate(parties[0].round))
+            if replies is not None and isinstance(results, TrainedTogether) and all(
+                    payload is payloads[0] for payload in payloads) and (
                     columns := replies(payloads[0], results, settings)):
-                return Columns(columns, len(parties))
+                return Columns(dict(columns), len(parties))
             for party, payload, result, content in zip(parties, payloads, results, contents, strict=True):
-                content |= make_reply(party, payload, _sound(result), settings)
+                content |= phase.reply(party, payload, _sound(result), settings)
         return contents
 
     # Two modules that claim the same task name are told apart by where the function comes from.
-    alone.__module__ = job.__module__
-    return task(name, many=together)(alone)
+    alone.__module__ = phases[0].job.__module__
+    return task(name, settings=kind, reply=reply, reveals=reveals, many=together)(alone)
 
 
-def _common_training(parties: Sequence[Party], settings: Mapping[str, Any], how: str) -> LocalTraining | None:
+def _common_training(parties: Sequence[Party], learner: Learner, common: LocalTraining) -> LocalTraining | None:
     """The way all these parties train, if it is the same and the learner has a batched form of it."""
-    learner, ways = settings["learner"], {local_training(party, settings, how) for party in parties}
-    if len(ways) > 1 or not hasattr(learner, "train_together"):  # isinstance of a protocol is slow, and this is hot
-        return None
+    ways = {local_training(party, common) for party in parties}
     local = ways.pop()
-    if local.optimizer_memory == "kept":
+    if ways or local.optimizer_memory == "kept" or not isinstance(learner, BatchedLearner):
         return None
     return local if learner.trains_together(parties[0].data.train.schema, local) else None
-
-
-def _all_the_same(payloads: Sequence[Payload]) -> bool:
-    return all(payload is payloads[0] for payload in payloads)
 
 
 def _sound(result: Trained) -> Trained:
@@ -106,11 +127,10 @@ def _sound(result: Trained) -> Trained:
     return result
 
 
-def local_training(party: Party, settings: Mapping[str, Any], how: str = "local") -> LocalTraining:
+def local_training(party: Party, common: LocalTraining) -> LocalTraining:
     """How this party trains: the common settings with its own on top."""
     own = party.settings.get("local")
-    local: LocalTraining = settings.get(how) or settings["local"]
-    return replace(local, **own) if own else local
+    return replace(common, **own) if own else common
 
 
 def optimizer_memory(learner: Learner, local: LocalTraining, state: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -131,65 +151,56 @@ def job_from(party: Party, model: Arrays, correction: Correction | None = None, 
     return Job(model, rows, party.rng(purpose), correction)
 
 
-def update_of(payload: Payload, result: Trained) -> Payload:
-    """The usual reply: how the received model changed, and what may weigh it."""
-    return {"update": difference(result.model, payload["model"]), "rows": result.rows, "steps": result.steps,
-            "loss": result.loss}
+def update_of(party: Party, received: Arrays, result: Trained, learner: Learner) -> UpdateReply:
+    """The usual reply. The change of buffers travels beside that of the weights."""
+    change = difference(result.model, received)
+    reply: UpdateReply = {"update": change, "rows": result.rows, "steps": result.steps, "loss": result.loss}
+    buffers = buffers_of(learner, party.data.train.schema) & change.keys()
+    if buffers:
+        reply["update"] = {name: values for name, values in change.items() if name not in buffers}
+        # In double precision, so that the statistics of a single party come out as that party has them, bit for bit.
+        reply["buffers"] = {name: result.model[name].astype(np.float64) - received[name] for name in received
+                            if name in buffers}
+    return reply
 
 
-def proximal_correction(payload: Payload, settings: Mapping[str, Any]) -> Correction | None:
-    """A pull of every gradient towards the received model, as strong as the setting `proximal`."""
-    pull = settings.get("proximal", 0.0)
-    return Correction(pull=pull, anchor=payload["model"]) if pull else None
+def weights_of(party: Party, model: Arrays, learner: Learner) -> Arrays:
+    """A model without its buffers, which corrections and control variates leave alone."""
+    buffers = buffers_of(learner, party.data.train.schema)
+    return {name: values for name, values in model.items() if name not in buffers} if buffers else model
 
 
-def starting_model(party: Party, received: Arrays, settings: Mapping[str, Any]) -> Arrays:
-    """The received model, or a mix of it with the party's own: (1 - mix) * own + mix * received."""
-    share, own = settings.get("mix", 1.0), party.state.get("own_model")
-    return received if share >= 1 or own is None else mixed(own, received, share)
-
-
-def _job(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Job:
-    return job_from(party, starting_model(party, payload["model"], settings), proximal_correction(payload, settings))
-
-
-def _reply(party: Party, payload: Payload, result: Trained, settings: Mapping[str, Any]) -> Payload:
-    if settings.get("mix", 1.0) < 1:
-        party.state["own_model"] = result.model
-    return update_of(payload, result)
-
-
-def _replies(payload: Payload, results: TrainedTogether, settings: Mapping[str, Any]) -> Payload | None:
-    if settings.get("mix", 1.0) < 1:
-        return None
+def updates_of(payload: ModelPayload, results: TrainedTogether, settings: TrainSettings) -> Mapping[str, Any]:
+    """The usual replies of a chunk at once. Learners that train together have no buffers."""
     return {"update": take_off(payload["model"], results.model), "rows": results.rows, "steps": results.steps,
             "loss": results.loss}
 
 
-train = training_task("train", _job, _reply, replies=_replies)
-"""Train the received model on the party's rows and reply with the change.
-
-Settings besides learner and local: `proximal` pulls towards the received model (FedProx); `mix` below 1 makes the party
-keep the model it trained and start from a mix of it and the received one.
-"""
+def received_job(party: Party, payload: ModelPayload, settings: TrainSettings) -> Job:
+    """Train the received model."""
+    return job_from(party, payload["model"])
 
 
-def training_settings(algorithm: Algorithm, **extra: Any) -> dict[str, Any]:
-    """What the parties need to know to train."""
-    return {"learner": algorithm.learner, "local": algorithm.parts.local, **extra}
+def update_reply(party: Party, payload: ModelPayload, result: Trained, settings: TrainSettings) -> UpdateReply:
+    """Send how it changed."""
+    return update_of(party, payload["model"], result, settings.learner)
 
 
-def fresh_state(algorithm: Algorithm, federation: Federation, **memory: Any) -> State:
-    """A fresh model of the learner, and what the algorithm remembers from the start."""
-    if federation.population.partition.labels is not None:
-        raise ConfigError("the parties know different labels, and this algorithm trains one model for all of them",
-                          remedy="set algorithm.name = 'mlfedavg', or deal rows by another partition")
-    return State(algorithm.learner.initial(federation.schema, federation.rng("initial model")), memory)
+train = training_task("train", TrainSettings, UpdateReply, Phase(received_job, update_reply), replies=updates_of)
+"""Train the received model on the party's rows and reply with the change."""
 
 
-def party_weights(replies: Replies, rule: Weights) -> NDArray[Any] | None:
-    """Training rows of each party, or nothing for equal weights."""
-    return replies.values("rows") if rule == "size" else None
+@record
+class ProximalSettings(TrainSettings):
+    """Training that is pulled towards the received model, as strongly as `proximal` says."""
+
+    proximal: float = 0.0
+
+
+def proximal_job(party: Party, payload: ModelPayload, settings: ProximalSettings) -> Job:
+    """Train the received model under the pull."""
+    pull = settings.proximal
+    return job_from(party, payload["model"], Correction(pull=pull, anchor=payload["model"]) if pull else None)
 
 
 def effective_steps(local: LocalTraining, steps: int, pull: float = 0.0) -> float:
@@ -205,18 +216,20 @@ def effective_steps(local: LocalTraining, steps: int, pull: float = 0.0) -> floa
     return distance
 
 
-def require_gradients(algorithm: Algorithm, name: str) -> None:
+def require_gradients(learner: Learner, name: str) -> None:
     """Refuse learners whose gradients cannot be corrected or asked for."""
-    if not isinstance(algorithm.learner, GradientLearner):
-        raise ConfigError(f"'{name}' works on gradients, and the learner '{type(algorithm.learner).__name__}' has none",
-                          remedy="choose a learner that is trained by gradient descent, or another algorithm")
+    if not isinstance(learner, GradientLearner):
+        raise ConfigError(f"'{name}' works on gradients, and the learner '{type(learner).__name__}' has none",
+                          remedy="set learner.name = 'logistic' or 'mlp', or algorithm.name = 'fedavg'")
 
 
 def require_sgd(local: LocalTraining, name: str) -> None:
     """Refuse optimizers whose steps are not sums of gradients."""
     if local.optimizer != "sgd":
         raise ConfigError(f"'{name}' infers gradients from how far a party moved, which '{local.optimizer}' hides",
-                          remedy="set the local optimizer to 'sgd'")
+                          remedy="set local.optimizer = 'sgd'")
     if local.momentum and local.optimizer_memory == "kept":
         raise ConfigError(f"'{name}' infers gradients from how far a party moved, which momentum of earlier rounds "
                           "hides", remedy="set local.optimizer_memory = 'fresh', or local.momentum = 0")
+
+

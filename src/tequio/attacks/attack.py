@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from tequio.federation.algorithm import Attacked  # noqa: TC001  (types of fields are looked up)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,12 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Attack:
-    """Does nothing; each attack changes what it needs."""
+    """Does nothing; each attack changes what it needs, and says by `acts_on` what that is."""
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset()
+
+    def check(self, now: Circumstances) -> None:
+        """Refuse settings under which the attack would do nothing, with a setting that works."""
 
     def poison(self, rows: Dataset, rng: np.random.Generator) -> Dataset:
         """The rows that a hostile party trains on instead of its own."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.attacks.attack import Attack, Circumstances
-from tequio.components import build, name_of, to_plain
 from tequio.errors import ConfigError
+from tequio.federation.aggregation import difference, squared_norm
 from tequio.federation.population import PartyData
 from tequio.federation.rng import stream
-from tequio.federation.stages import Trait
-from tequio.registry import register
+from tequio.federation.stages import MOVED, Stage, StageSpec
+from tequio.registry import build, name_of, register, to_plain
 
 if TYPE_CHECKING:
-    from tequio.federation.party import Party
+    from tequio.federation.exchange import Replies
+    from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.federation.population import Population
-    from tequio.federation.replies import Replies
+    from tequio.federation.population import Party, Population
     from tequio.learners.learner import Arrays
 
 _UPDATE = "update"
@@ -54,13 +54,15 @@ class Schedule:
             count = max(1, round(self.fraction * len(population)))
             chosen = stream(population.seed, "hostile").choice(len(population), count, replace=False).tolist()
         if len(chosen) >= len(population):
-            raise ConfigError("all parties would be hostile", remedy="name fewer in attack.parties")
+            raise ConfigError(f"all {len(population)} parties would be hostile",
+                              remedy="name fewer in attack.parties" if self.parties else "deal rows to more parties: "
+                                     "set data.partition.parties")
         return tuple(sorted(chosen))
 
 
 @register("stage", "attack")
 @dataclass(frozen=True)
-class Hostility:
+class Hostility(Stage):
     """Some parties attack: they train on other rows, or send other updates than they should.
 
     The table [attack] of a config puts this stage before all others.
@@ -83,12 +85,20 @@ class Hostility:
     last_round: Annotated[int, Ge(0)] = 0
     every: Annotated[int, Ge(1)] = 1
 
-    trait: ClassVar[Trait] = Trait(takes=("model",), first=True)
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec(takes=("model",), first=True)
 
     @classmethod
     def of(cls, attack: Attack, schedule: Schedule, population: Population) -> Hostility:
         """An attack of some of these parties."""
-        return cls(name_of(type(attack)), to_plain(vars(attack)), schedule.hostile(population), len(population),
+        hostile = schedule.hostile(population)
+        attack.check(Circumstances(schedule.first_round, len(hostile), len(population)))
+        return cls(name_of(type(attack)), to_plain(vars(attack)), hostile, len(population),
                    schedule.first_round, schedule.last_round, schedule.every)
 
     @property
@@ -105,17 +115,20 @@ class Hostility:
                 party.pretend(PartyData(poisoned, own.validation, own.test))
 
     def send(self, party: Party, payload: Payload) -> Payload:
-        """After the task: a hostile party forges its update."""
-        if _UPDATE not in payload or not self._attacks(party.index, party.round):
+        """After the task: a hostile party forges its update. How much it changed goes along, for the record."""
+        if not self._attacks(party.index, party.round):
             return payload
-        forged = self.what.forge(payload[_UPDATE], self._now(party.round), party.rng("forge"))
-        return {**payload, _UPDATE: forged}
+        sent, moved = dict(payload), _changed_rows(party)
+        if _UPDATE in payload:
+            sent[_UPDATE] = self.what.forge(payload[_UPDATE], self._now(party.round), party.rng("forge"))
+            moved = max(moved, _distance(payload[_UPDATE], sent[_UPDATE]))
+        return {**sent, MOVED: moved}
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """Before aggregation: what attackers that know all updates send instead of theirs."""
         guilty = [place for place, reply in enumerate(replies)
                   if _UPDATE in reply.payload and self._attacks(reply.party, round)]
-        if not guilty:
+        if not guilty or type(self.what).conspire is Attack.conspire:
             return replies
         updates: list[Arrays] = [reply.payload.get(_UPDATE, {}) for reply in replies]
         honest = [update for place, update in enumerate(updates) if update and place not in guilty]
@@ -123,8 +136,17 @@ class Hostility:
                                   stream(seed, "conspire", round))
         answers = list(replies.answers)
         for place, update in zip(guilty, sent, strict=True):
-            answers[place] = replace(answers[place], payload={**answers[place].payload, _UPDATE: update})
+            own = answers[place].payload
+            moved = max(own.get(MOVED, 0.0), _distance(own[_UPDATE], update))
+            answers[place] = replace(answers[place], payload={**own, _UPDATE: update, MOVED: moved})
         return replace(replies, answers=tuple(answers))
+
+    def received(self, federation: Federation, replies: Replies) -> None:
+        """Note how far hostile parties strayed from what they would have sent, so that no effect is seen as none."""
+        moved = {federation.name(reply.party): float(reply.payload[MOVED]) for reply in replies
+                 if MOVED in reply.payload}
+        if moved:
+            federation.record("attack", {"round": federation.round, "attack": self.attack, "moved": moved})
 
     def _attacks(self, party: int, round: int) -> bool:
         since = round - self.first_round
@@ -144,3 +166,19 @@ def _built(name: str, parameters: str) -> Attack:
 def honest(parties: Any, hostility: Hostility | None) -> Any:
     """Those of the parties that never attack."""
     return parties if hostility is None else np.setdiff1d(parties, hostility.hostile)
+
+
+def _distance(own: Arrays, forged: Arrays) -> float:
+    """How far an update was moved, in its own lengths."""
+    length = squared_norm(own) ** 0.5
+    return float(squared_norm(difference(forged, own)) ** 0.5 / length) if length else float(squared_norm(forged) > 0)
+
+
+def _changed_rows(party: Party) -> float:
+    """The share of the training rows of this task that are not the party's own."""
+    own, used = party.own.train, party.data.train
+    if used is own or not len(used):
+        return 0.0
+    both = min(len(own), len(used))
+    kept = np.equal(own.target[:both], used.target[:both]).reshape(both, -1).all(axis=1)
+    return float(1.0 - kept.sum() / len(used))

@@ -7,7 +7,7 @@ Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How to backdoor federated learning, A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -16,6 +16,7 @@ from tequio.attacks.attack import Attack
 from tequio.attacks.updates import scaled
 from tequio.data.dataset import Dataset, Source
 from tequio.errors import ConfigError, DataError
+from tequio.federation.algorithm import Attacked
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class LabelFlip(Attack):
         labels: a random other class, or the opposite one (class c of C becomes C - 1 - c)
         share: share of the rows whose label is wrong
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"rows"})
 
     labels: Literal["random", "opposite"] = "random"
     share: Share = 1.0
@@ -65,6 +68,8 @@ class Backdoor(Attack):
         share: share of the party's rows that also appear with the trigger
         scale: what the update is multiplied by (0: honest over hostile parties, which outweighs a plain mean)
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates"})
 
     target: Annotated[int, Ge(0)] = 0
     trigger: Literal["diagonal", "block"] = "diagonal"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -17,7 +17,9 @@ from annotated_types import Ge, Gt
 from tequio.attacks.attack import Attack
 from tequio.attacks.rows import class_count, with_values
 from tequio.attacks.updates import noise_like, scaled
-from tequio.federation.models import shifted, squared_norm, weighted_mean
+from tequio.errors import ConfigError
+from tequio.federation.aggregation import shifted, squared_norm, weighted_mean
+from tequio.federation.algorithm import Attacked
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays
 
 
+_USUAL_DEVIATIONS = 1.5
+"""What the paper's strength comes to with 24 of 51 parties hostile, its own experiment."""
+
+
 @register("attack", "inner-product", paper="Xie et al., 2019")
 @dataclass(frozen=True)
 class InnerProduct(Attack):
@@ -36,6 +42,8 @@ class InnerProduct(Attack):
     Parameters:
         scale: length of what is sent, in lengths of the honest mean
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
 
     scale: Annotated[float, Gt(0)] = 0.5
 
@@ -52,16 +60,32 @@ class LittleIsEnough(Attack):
     """Shift every coordinate by as many deviations as still hide among the honest parties' values.
 
     Parameters:
-        deviations: how far (0: the most that lets the hostile win a majority vote with a few honest parties)
+        deviations: how far: a number, the most that still wins a majority vote with a few honest parties (paper: 0
+            where few parties are hostile, and then refused), or that and 1.5 where it is 0 (auto)
     """
 
-    deviations: Annotated[float, Ge(0)] = 0.0
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
+
+    deviations: Literal["auto", "paper"] | Annotated[float, Gt(0)] = "auto"
+
+    def check(self, now: Circumstances) -> None:
+        """The paper's own strength is nought for small shares of hostile parties."""
+        if not self._far(now.parties, now.hostile):
+            raise ConfigError(f"attack.deviations = 'paper' is nought with {now.hostile} of {now.parties} parties "
+                              "hostile, so that the attack would do nothing",
+                              remedy=f"set attack.deviations = 1.5, or attack.fraction = "
+                                     f"{_smallest_share(now.parties):.2f}")
+
+    def _far(self, parties: int, hostile: int) -> float:
+        if not isinstance(self.deviations, str):
+            return self.deviations
+        return hiding_deviations(parties, hostile) or (_USUAL_DEVIATIONS if self.deviations == "auto" else 0.0)
 
     def conspire(self, hostile: Sequence[Arrays], honest: Sequence[Arrays], now: Circumstances,
                  rng: np.random.Generator) -> Sequence[Arrays]:
         """The mean minus so many standard deviations of the updates that the attackers know."""
         known = honest or hostile
-        far = self.deviations or hiding_deviations(len(hostile) + len(honest), len(hostile))
+        far = self._far(len(hostile) + len(honest), len(hostile))
         mean = weighted_mean(known, np.ones(len(known)))
         spread = {name: np.std([update[name] for update in known], axis=0) for name in mean}
         return [shifted(mean, spread, -far)] * len(hostile)
@@ -74,6 +98,11 @@ def hiding_deviations(parties: int, hostile: int) -> float:
     return NormalDist().inv_cdf(min(max(share, 0.5), 1 - 1e-6))
 
 
+def _smallest_share(parties: int) -> float:
+    """Of hostile parties, from which on the paper's strength is more than nought."""
+    return next((hostile / parties for hostile in range(1, parties) if hiding_deviations(parties, hostile) > 0), 0.5)
+
+
 @register("attack", "sybils", paper="Fung et al., 2020")
 @dataclass(frozen=True)
 class Sybils(Attack):
@@ -84,6 +113,8 @@ class Sybils(Attack):
         target: number of the class that it is called
         disguise: length of the noise on each copy, in lengths of the update
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates"})
 
     source: Annotated[int, Ge(0)] = 1
     target: Annotated[int, Ge(0)] = 0

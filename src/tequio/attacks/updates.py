@@ -7,11 +7,12 @@ aggregation in federated learning, AISTATS 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
 from tequio.attacks.attack import Attack
+from tequio.federation.algorithm import Attacked
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class SignFlip(Attack):
         scale: what it is also multiplied by
     """
 
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
+
     scale: Annotated[float, Gt(0)] = 1.0
 
     def forge(self, update: Arrays, now: Circumstances, rng: np.random.Generator) -> Arrays:
@@ -41,6 +44,8 @@ class SignFlip(Attack):
 @dataclass(frozen=True)
 class MeanAttack(Attack):
     """Send the update turned round and so long that a plain mean comes out near nought."""
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
 
     def forge(self, update: Arrays, now: Circumstances, rng: np.random.Generator) -> Arrays:
         """Minus (N - m) / m times the update."""
@@ -55,6 +60,8 @@ class Gaussian(Attack):
     Parameters:
         deviation: standard deviation of every entry
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
 
     deviation: Annotated[float, Gt(0)] = 1.0
 
@@ -72,6 +79,8 @@ class FreeRider(Attack):
         deviation: standard deviation of the noise in the first round (0: no disguise)
         fading: the deviation falls with the round to the power of minus this
     """
+
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
 
     deviation: Annotated[float, Ge(0)] = 1e-3
     fading: Annotated[float, Ge(0)] = 1.0

@@ -27,15 +27,14 @@ from tequio.bench.protection import (
     paillier_and_element_by_element,
 )
 from tequio.bench.trees import fusion, intersect, prediction, secureboost
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine, one_thread
 from tequio.errors import ConfigError, nearest
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import Done, NoSettings, Reveals, task
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from pathlib import Path

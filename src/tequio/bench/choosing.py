@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.bench.problems import Measured, Problem, Rounds, best_in_turn, seconds
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine, one_thread
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Mobile
@@ -26,6 +24,7 @@ from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.selection import SelectionContext
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from tequio.federation.algorithm import Algorithm

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.bench.problems import Measured, Problem, Rounds, best_in_turn, seconds
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.engines.inline import InlineEngine, one_thread
 from tequio.experiments.config.complete import complete, with_key
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.aggregation import Updates
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable

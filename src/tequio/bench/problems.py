@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,22 +15,21 @@ import numpy as np
 
 from tequio.algorithms.training import UpdateReply, train
 from tequio.bench.problems import PROBLEMS, Measured, Rounds, best_in_turn, seconds
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.partition import Partition
+from tequio.data.partition import Partition, Split
 from tequio.data.partitions.columns import Columns
-from tequio.data.splits import Split
 from tequio.engines.inline import InlineEngine, one_thread
+from tequio.federation.aggregation import zeros
 from tequio.federation.exchange import Replies, Reply
 from tequio.federation.federation import Federation
-from tequio.federation.models import zeros
-from tequio.federation.population import Party, Population
+from tequio.federation.population import Party, Population, state_name
 from tequio.federation.stages import Aggregated, Stage
 from tequio.federation.task import TrainSettings
 from tequio.learners.learner import LocalTraining
 from tequio.privacy.aggregation.keys import STRETCH, add_masks, fresh_key
 from tequio.privacy.noising import norm
-from tequio.privacy.updates import HELD
+from tequio.privacy.updates import Held
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +91,7 @@ def _summing(stage: str, parties: int, size: int, parameters: dict[str, object])
     population, engine = _population(parties), InlineEngine()
     engine.open(population)
     draw = np.random.default_rng(0)
-    engine.restore({party: {HELD: {"round": 1, "vectors": {"update": draw.standard_normal(size)}}}
+    engine.restore({party: {state_name(Held): {"round": 1, "vectors": {"update": draw.standard_normal(size)}}}
                     for party in range(parties)})
     federation = Federation(population, engine, round=1)
     made = build("stage", stage, parameters)

@@ -59,8 +59,8 @@ def fetch(name: Name, as_json: Json = False) -> None:
 def describe(name: Name, settings: Settings = None, as_json: Json = False) -> None:
     """Show a dataset's schema, class counts, licence and citation."""
     from tequio import registry
-    from tequio.components import build
     from tequio.experiments.config.toml import parse_setting
+    from tequio.registry import build
     from tequio.views.components import NOT_HERE, facts_of
 
     entry = registry.find("dataset", name)
@@ -105,8 +105,8 @@ def schema(
     missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
 ) -> None:
     """Write down what a table's columns and target mean, for others to follow. It holds names and no rows."""
-    from tequio.components import build
     from tequio.data.dataset import save_schema, schema_to_json
+    from tequio.registry import build
 
     kind = "parquet" if file.suffix == ".parquet" else "csv"
     columns = target if target is None or len(target) > 1 else target[0]
@@ -133,7 +133,7 @@ def _card(facts: Facts | None) -> Plain:
 
 
 def _contents(loaded: Any) -> Plain:
-    from tequio.data.splits import strata
+    from tequio.data.partition import strata
 
     dataset: Dataset = loaded.train
     schema = dataset.schema

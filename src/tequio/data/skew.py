@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.data.splits import strata
+from tequio.data.partition import strata
 from tequio.errors import DataError
 
 if TYPE_CHECKING:

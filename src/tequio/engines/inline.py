@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from tequio.engines.threads import one_thread
 from tequio.errors import EngineError
-from tequio.federation.execution import execute
+from tequio.federation.exchange import execute
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Outcome
@@ -22,7 +23,7 @@ class InlineEngine:
         self._population: Population | None = None
         self._waiting: deque[Order] = deque()
         self._states: dict[int, Payload] = {}
-        self._limits: Any = None
+        self._limits: ThreadLimits | None = None
 
     def open(self, population: Population) -> None:
         """Remember whose data this is."""
@@ -54,3 +55,26 @@ class InlineEngine:
         if self._limits is not None:
             self._limits.restore_original_limits()
             self._limits = None
+
+
+# Several threads per process are slower on small models, and would change the last digits of sums.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class ThreadLimits(Protocol):
+    """Limits on compute threads that can be lifted again."""
+
+    def restore_original_limits(self) -> None:
+        """Let libraries use as many threads as before."""
+        ...
+
+
+def one_thread() -> ThreadLimits:
+    """Limit this process to one compute thread."""
+    from threadpoolctl import threadpool_limits
+
+    os.environ.update(ONE_THREAD)  # for libraries that are not loaded yet
+    limits: ThreadLimits = threadpool_limits(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    return limits

@@ -10,31 +10,30 @@ from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
 from tequio import registry
-from tequio.engines.channel import Segment, pack, unpack
-from tequio.engines.inline import InlineEngine
-from tequio.engines.messages import hear, tell
+from tequio.engines.inline import ONE_THREAD, InlineEngine, one_thread
 from tequio.engines.sharing import shared_folder, write_population
-from tequio.engines.threads import ONE_THREAD, one_thread
+from tequio.engines.worker import Segment, decode_outcome, encode_order, pack, unpack
 from tequio.errors import EngineError
-from tequio.federation.execution import execute
+from tequio.federation.exchange import execute
 from tequio.federation.payload import numbers_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tequio.engines.inline import ThreadLimits
     from tequio.federation.exchange import Engine, Order, Outcome
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
 
 _ORDERS_UNDER_WAY = 2
-# Numbers sent times rows below which an order is done here sooner than a worker could be told of it; and below which
+# Numbers sent times rows below which an order is done here sooner than it could be sent to a worker; and below which
 # this process does its share, because it would be waiting only for a moment. An order that sends no numbers says
-# nothing of its work (it may fit a tree), so it always goes to a worker.
+# nothing about its work (it may fit a tree), so it always goes to a worker.
 _TRIFLING_WORK, _LIGHT_WORK = 3_000_000, 20_000_000
 
 
@@ -44,7 +43,7 @@ class Local:
     """Worker processes on this machine, one compute thread each.
 
     Parameters:
-        workers: processes (0: one a core; 1: everything in this process)
+        workers: processes (0: one per core; 1: everything in this process)
     """
 
     workers: Annotated[int, Ge(0)] = 0
@@ -61,7 +60,7 @@ class Local:
 class _Worker:
     number: int
     process: subprocess.Popen[bytes]
-    connection: Connection[Any, Any]
+    connection: Connection[bytes, bytes]
     incoming: tuple[Segment, Segment]
     outgoing: tuple[Segment, Segment]
     orders: deque[Order] = field(default_factory=deque)
@@ -82,7 +81,7 @@ class WorkerPool:
         self._states: dict[int, Payload] = {}
         self._broadcast = _Broadcasts()
         self._light_orders = 0
-        self._limits: Any = None
+        self._limits: ThreadLimits | None = None
 
     def open(self, population: Population) -> None:
         """Share the data and start the workers."""
@@ -163,7 +162,7 @@ class WorkerPool:
         assert self._folder is not None
         shared, common = self._broadcast.of(order, self._folder)
         own = worker.outgoing[worker.sent % 2]
-        private = pack(tell(order, self._states), own)
+        private = pack(encode_order(order, self._states), own)
         try:
             worker.connection.send_bytes(f"{shared}\n{own.path.name}".encode())
             worker.connection.send_bytes(common)
@@ -182,7 +181,7 @@ class WorkerPool:
         message = unpack(data, worker.incoming[worker.received % 2], copy=True)
         worker.received += 1
         self._broadcast.done(order)
-        return hear(message, order, self._states)
+        return decode_outcome(message, order, self._states)
 
     def _death(self, worker: _Worker, order: Order) -> EngineError:
         code = worker.process.wait()

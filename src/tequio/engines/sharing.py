@@ -6,24 +6,23 @@ import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy import sparse
 
-from tequio.data.dataset import Dataset, Source
-from tequio.data.partition import Partition
-from tequio.data.schema import Feature, Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Feature, Schema, Source, Target
+from tequio.data.partition import Partition, Split
 from tequio.federation import payload as payloads
 from tequio.federation.population import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from tequio.data.dataset import Array
+    from tequio.federation.payload import Payload
 
-_SPARSE_PARTS = ("data", "indices", "indptr")
+_Item = TypeVar("_Item")
 
 
 def shared_folder() -> Path:
@@ -33,7 +32,7 @@ def shared_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tequio-", dir=memory if roomy else None))
 
 
-def lay_out(population: Population) -> tuple[bytes, dict[str, NDArray[Any]]]:
+def lay_out(population: Population) -> tuple[bytes, dict[str, Array]]:
     """A population as plain bytes that say how it is built, and the arrays it is built of."""
     dataset, partition = population.dataset, population.partition
     columns = partition.columns
@@ -52,7 +51,7 @@ def lay_out(population: Population) -> tuple[bytes, dict[str, NDArray[Any]]]:
     return payloads.encode(blueprint), _arrays_of(dataset, partition)
 
 
-def build_population(blueprint: bytes, arrays: Mapping[str, NDArray[Any]]) -> Population:
+def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Population:
     """The population that `lay_out` took apart, without copying its arrays."""
     plan = payloads.decode(blueprint)
     features = tuple(Feature(name, None if domain is None else tuple(domain)) for name, domain in plan["features"])
@@ -83,31 +82,30 @@ def open_population(folder: Path) -> Population:
     return build_population((folder / "blueprint").read_bytes(), arrays)
 
 
-def _arrays_of(dataset: Dataset, partition: Partition) -> dict[str, NDArray[Any]]:
+def _arrays_of(dataset: Dataset, partition: Partition) -> dict[str, Array]:
     source = dataset.source
-    arrays: dict[str, Any] = {"rows": partition.rows, "offsets": partition.offsets, "target": source.target,
-                              "ids": source.ids, "groups": source.groups}
+    arrays: dict[str, Array | None] = {"rows": partition.rows, "offsets": partition.offsets, "target": source.target,
+                                       "ids": source.ids, "groups": source.groups}
     if dataset.is_sparse:
-        arrays.update({part: getattr(source.features, part) for part in _SPARSE_PARTS})
+        matrix = source.features
+        arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
         arrays["features"] = source.features
-    return {name: _plain_strings(values) for name, values in arrays.items() if values is not None}
+    # Strings that lie in memory as objects cannot be mapped.
+    return {name: values.astype(str) if values.dtype.kind == "O" else values
+            for name, values in arrays.items() if values is not None}
 
 
-def _plain_strings(values: NDArray[Any]) -> NDArray[Any]:
-    return values.astype(str) if values.dtype.kind == "O" else values
-
-
-def _features(arrays: Mapping[str, NDArray[Any]], plan: dict[str, Any]) -> Any:
+def _features(arrays: Mapping[str, Array], plan: Payload) -> Array | sparse.csr_matrix:
     if not plan["sparse"]:
         return arrays["features"]
-    parts = tuple(arrays[part] for part in _SPARSE_PARTS)
+    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
     return sparse.csr_matrix(parts, shape=tuple(plan["feature_shape"]), copy=False)
 
 
-def _listed(values: tuple[Any, ...] | None) -> list[Any] | None:
+def _listed(values: tuple[_Item, ...] | None) -> list[_Item] | None:
     return None if values is None else list(values)
 
 
-def _tupled(values: list[Any] | None) -> tuple[Any, ...] | None:
+def _tupled(values: list[_Item] | None) -> tuple[_Item, ...] | None:
     return None if values is None else tuple(values)

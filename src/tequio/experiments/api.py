@@ -25,14 +25,17 @@ from tequio.experiments.config.complete import (
     resolved,
     with_key,
 )
+from tequio.experiments.config.composition import PARTS, parts_taken
 from tequio.experiments.config.tables import Config, Data
 from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.results import Result, is_finished
 from tequio.experiments.running.runner import run_config
+from tequio.experiments.running.scenario import make_algorithm
 from tequio.experiments.running.store import BASELINES, CONFIG, explained, find_folder
 from tequio.experiments.sweep import SweepResult, run_sweep
 from tequio.learners.learner import GradientLearner, LocalTraining
 from tequio.learners.trees.learner import TreeLearner
+from tequio.registry import name_of, to_spec
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -175,28 +178,44 @@ def source_of(config: ConfigLike) -> str:
 MULTILABEL = "mlfedavg"
 """What the names of algorithms begin with whose parties know different labels."""
 
+_WITHOUT: Given = {"topology": {}, "privacy": {}, "adoption": {}, "aggregator": {}, "stages": [], "attack": {},
+                   "contribution": {}}
 _CHANGES: dict[str, Given] = {
-    "alone": {"algorithm": {"name": "alone"}, "topology": {}, "stages": [], "privacy": {}, "aggregator": {},
-              "adoption": {}},
-    "centralised": {"algorithm": {"name": "centralised"}, "topology": {}, "stages": [], "privacy": {},
-                    "aggregator": {}, "adoption": {}, "selector": {}, "rules": {}, "overrides": {}},
+    "alone": {"algorithm": {"name": "alone"}, **_WITHOUT},
+    "centralised": {"algorithm": {"name": "centralised"}, **_WITHOUT, "selector": {}, "rules": {}, "overrides": {}},
 }
 
 
 def baseline_config(config: Config, baseline: str, rounds: int = 0) -> Config:
-    """The config of a baseline: what the baseline has no use for falls back to its default.
+    """The config of a baseline: without the parts that it has no use for, and without an attack.
 
     `rounds` is how many the run itself had; where parties know different labels, a party alone is as patient.
     """
     given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
-    if config.local["name"] == "dp-sgd":  # what is compared is the same training without protection
+    if config.local.get("name") == "dp-sgd":  # what is compared is the same training without protection
         given["local"] = {key: config.local[key] for key in LocalTraining.__dataclass_fields__}
     if baseline == "alone" and config.algorithm["name"].startswith(MULTILABEL):
         given["algorithm"] = {"name": f"{MULTILABEL}-alone", "patience": rounds}
+    learner = _learner(config)
     if baseline == "centralised":
         given["data"] = given["data"] | {"partition": {"name": "pooled"}}
-        # A learner that is trained on without gradients (k-means) may depend on how its algorithm starts it; one party
+        # A learner that is trained without gradients (k-means) may depend on how its algorithm starts it; one party
         # that holds all rows is its centralised form.
-        if not isinstance(build_named("learner", config.learner), GradientLearner | TreeLearner):
+        if learner is not None and not isinstance(learner, GradientLearner | TreeLearner):
             given["algorithm"] = config.algorithm
-    return complete(given, source=given["name"])
+    if learner is not None and not config.learner:
+        given["learner"] = {"name": name_of(type(learner)), **to_spec(learner)["parameters"]}
+    taken = parts_taken(given["algorithm"])
+    return complete({table: value for table, value in given.items() if table in taken or table not in PARTS},
+                    source=given["name"])
+
+
+def _learner(config: Config) -> object | None:
+    """What the run trains: the learner of its config, or the one that its algorithm has by itself."""
+    if config.learner:
+        learner: object = build_named("learner", config.learner)
+        return learner
+    try:
+        return make_algorithm(config).scorer
+    except ConfigError:
+        return None

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import Field, ValidationError, model_validator
 
-from tequio.components import explain
 from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments.api import gather, shown_while, source_of
 from tequio.experiments.comparing.pairing import curve_metric, more_is_better, value_of
@@ -27,6 +26,7 @@ from tequio.experiments.running.recording import as_json, ignore
 from tequio.experiments.running.store import Plain, safe_name, write_whole
 from tequio.experiments.running.table import Table
 from tequio.experiments.sweep import SweepCell, cell_of, finish_cells, short_value
+from tequio.registry import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

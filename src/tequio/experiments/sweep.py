@@ -162,7 +162,8 @@ def cell_of(base: Given, settings: Given, seed: int, source: str) -> SweepCell:
     changed = with_key(base, "seed", seed)
     for key, value in settings.items():
         changed = with_key(changed, key, value)
-    return SweepCell(settings, complete(changed, source=f"{source} with {settings}" if settings else source))
+    cell = ", ".join(f"{key} = {short_value(value)}" for key, value in settings.items())
+    return SweepCell(settings, complete(changed, source=f"{source} with {cell}" if cell else source))
 
 
 def axes_of(table: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, list[Any]]:

@@ -1,28 +1,138 @@
-"""The virtual clock: what an exchange with some parties takes in seconds, energy and money. Nothing ever sleeps."""
+"""The arithmetic of a round's time: when uploads end, and which candidates fit before a deadline.
+
+With T_d the time to multicast the model at the pace of the slowest, t_UD a party's training time and t_UL its upload
+time, uploads one after another end at Theta_i = max(Theta_{i-1}, t_UD_i) + t_UL_i after the distribution: training is
+hidden behind the uploads of others (Nishio and Yonetani, 2019).
+
+The virtual clock: what an exchange with some parties takes in seconds, energy and money. Nothing ever sleeps.
+
+One ask on the virtual clock: who can answer in time, and who did.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.errors import ConfigError, QuorumError
-from tequio.federation.scheduling import upload_ends
+from tequio.federation import payload as payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tequio.federation.devices import Resources
+
+    Times = NDArray[np.float64]
+    Coefficient = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from tequio.federation.availability import Schedule
-    from tequio.federation.devices import Mobile, Resources
-    from tequio.federation.payload import Payload
+    from tequio.federation.devices import Mobile, Schedule
+    from tequio.federation.payload import Payload, R
     from tequio.learners.learner import LocalTraining
 
     Floats = NDArray[np.float64]
     Parties = NDArray[np.int64]
+
+    from numpy.typing import NDArray
+
+    from tequio.federation.exchange import Replies
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Parties that a deadline selector may choose from, with their expected times in this round."""
+
+    parties: NDArray[np.int64]
+    training: Times
+    upload: Times
+    download: Times
+
+    @classmethod
+    def of(cls, parties: NDArray[np.int64], resources: Resources, size: float,
+           rows: NDArray[np.float64]) -> Candidates:
+        """Expected times for a model of `size` bytes and so many rows (passes counted) at each party."""
+        transfer = resources.transfer_seconds(size)
+        return cls(parties, resources.training_seconds(rows), transfer, transfer)
+
+    def part(self, places: NDArray[Any]) -> Candidates:
+        """Some of the candidates, in their order."""
+        return Candidates(self.parties[places], self.training[places], self.upload[places], self.download[places])
+
+    def round_seconds(self, places: NDArray[np.int64]) -> Times:
+        """How long a round lasts after each upload, if the candidates at these places upload in this order."""
+        if not len(places):
+            return np.zeros(0)
+        ends = upload_ends(self.training[places], self.upload[places])
+        return np.asarray(np.maximum.accumulate(self.download[places]) + ends, dtype=np.float64)
+
+
+def upload_ends(training: Times, upload: Times, *, sequential: bool = True) -> Times:
+    """When each upload ends, counted from the moment everybody has the model; in upload order."""
+    if not sequential:
+        return training + upload
+    if not np.isfinite(training + upload).all():
+        return _ends_with_blockage(training, upload)
+    before = np.cumsum(upload) - upload
+    # Theta_i = sum of uploads so far + the longest wait: max over j <= i of (t_UD_j - uploads before j).
+    return np.asarray(before + upload + np.maximum.accumulate(np.maximum(training - before, 0.0)), dtype=np.float64)
+
+
+def _ends_with_blockage(training: Times, upload: Times) -> Times:
+    """A party that never gets ready, or whose link lets nothing through, does not keep the others waiting."""
+    ends, works = np.full(len(upload), np.inf), np.isfinite(training + upload)
+    ends[works] = upload_ends(training[works], upload[works])
+    return ends
+
+
+def fitting(candidates: Candidates, deadline: float, *, coefficient: Coefficient | None = None,
+            classes: NDArray[Any] | None = None, legacy: bool = False) -> NDArray[np.int64]:
+    """Places of the candidates that a greedy choice takes before the deadline, in the order in which they upload.
+
+    Again and again the candidate that lengthens the round least is tried, and kept if the round still ends before the
+    deadline. `coefficient(held, classes)` weighs the increments by what is known of the classes (HybridFL). `legacy`
+    keeps one sum of distribution, waiting and upload, as the runs behind the published table did: it hides training
+    behind the distribution too, so that a round may last up to one distribution longer than planned.
+    """
+    left = np.flatnonzero(np.isfinite(candidates.training + candidates.upload + candidates.download))
+    taken: list[int] = []
+    elapsed = distribution = 0.0
+    held = np.zeros(0 if classes is None else classes.shape[1])
+    while len(left):
+        slower = np.maximum(distribution, candidates.download[left])
+        steps = np.maximum(0.0, candidates.training[left] - elapsed) + candidates.upload[left]
+        increments = slower - distribution + steps
+        weighed = (increments if coefficient is None or classes is None
+                   else increments * coefficient(held, classes[left]))
+        best = int(np.argmin(weighed))
+        index, end = int(left[best]), elapsed + (increments[best] if legacy else slower[best] + steps[best])
+        left = np.delete(left, best)
+        if end < deadline:
+            taken.append(index)
+            elapsed = float(end if legacy else elapsed + steps[best])
+            distribution = float(slower[best])
+            held = held if classes is None else held + classes[index]
+    return np.array(taken, dtype=np.int64)
+
+
+def imbalance(held: NDArray[Any], classes: NDArray[Any], *, root: bool = False) -> NDArray[np.float64]:
+    """How unevenly the classes would be represented if each candidate joined those that are held.
+
+    Variance over mean, as HybridFL's formula is printed; with `root` the usual coefficient of variation. A small
+    constant lets time decide between candidates that are all perfectly balanced.
+    """
+    together = held + classes
+    mean = together.mean(axis=1)
+    spread = together.var(axis=1)
+    numerator = np.sqrt(spread) if root else spread
+    return np.asarray(np.divide(numerator, mean, out=np.zeros_like(mean), where=mean > 0) + 1e-9, dtype=np.float64)
+
 
 LONGEST_WAIT = 14 * 86_400.0
 """If nobody can be reached for so long, nobody will be."""
@@ -110,8 +220,8 @@ class Clock:
         ready = departure.distribution + departure.training
         stays = np.isin(departure.parties, present) & ~self.too_slow(departure, present)
         if self.schedule is not None:
-            for place in np.flatnonzero(stays):
-                stays[place] = self.schedule(departure.parties[place:place + 1], self.now + ready[place])[0]
+            for index in np.flatnonzero(stays):
+                stays[index] = self.schedule(departure.parties[index:index + 1], self.now + ready[index])[0]
         return np.sort(departure.parties[stays])
 
     def too_slow(self, departure: Departure, present: Parties) -> NDArray[np.bool_]:
@@ -227,3 +337,38 @@ class Clock:
         totals.late += int(arrival.late.sum())
         totals.lost += int((~present).sum())
         self.used(arrival.parties[arrival.answered])
+
+
+@dataclass(frozen=True)
+class TimedAsk:
+    """An ask under way: `working` are the parties that are worth running, as the others cannot answer in time."""
+
+    clock: Clock
+    departure: Departure
+    present: NDArray[np.int64]
+    working: NDArray[np.int64]
+
+    @classmethod
+    def begin(cls, clock: Clock, round: int, order: NDArray[np.int64], present: NDArray[np.int64], payload: Payload,
+              each: Mapping[int, Payload] | None, local: LocalTraining | None) -> TimedAsk:
+        """Send the payload out. What is sent to one party only is sent at the pace of the largest."""
+        own = max((payloads.size(extra) for extra in each.values()), default=0) if each else 0
+        rows = clock.rows(order, local)
+        departure = clock.depart(order, round, payloads.size(payload) + own, rows)
+        return cls(clock, departure, present, clock.hopeful(departure, present))
+
+    def end(self, replies: Replies[R]) -> Replies[R]:
+        """The replies that came in time; the clock moves on."""
+        parties = self.departure.parties
+        size = {reply.party: reply.bytes_up for reply in replies}
+        # A party that could not be in time would have sent as much as the others.
+        usual = float(np.median(list(size.values()))) if size else self.departure.bytes_down
+        bytes_up = np.array([size.get(int(party), usual) for party in parties], dtype=np.float64)
+        late = self.clock.too_slow(self.departure, self.present)
+        arrival = self.clock.arrive(self.departure, bytes_up, np.isin(parties, list(size)) | late)
+        in_time = set(arrival.parties[arrival.answered].tolist())
+        missed = np.sort(arrival.parties[arrival.late])
+        vanished = np.setdiff1d(self.present, np.concatenate([parties[late], self.working]))
+        return replace(replies, answers=tuple(reply for reply in replies if reply.party in in_time),
+                       dropped=tuple(sorted({*replies.dropped, *vanished.tolist()})),
+                       late=tuple(int(party) for party in missed))

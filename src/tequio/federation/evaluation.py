@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from tequio.federation.task import task
+from tequio.federation.payload import Payload
+from tequio.federation.task import Reveals, record, task
+from tequio.learners.learner import Scorer, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tequio.data.dataset import Dataset
-    from tequio.federation.party import Party
-    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
+
+Part = Literal["train", "validation", "test"]
+"""A part of a party's rows."""
 
 
-@task("evaluate")
-def evaluate(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Tally the received model on one part (train, validation or test) of the party's rows."""
-    return tally_here(party, payload["model"], settings)
+@record
+class EvaluateSettings:
+    """By which learner a model is evaluated, and on which part of the rows."""
+
+    learner: Scorer
+    part: Part
 
 
-@task("evaluate own model")
-def evaluate_own(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
-    """Tally the model that the party keeps for itself under the name `own_model`."""
-    return tally_here(party, party.state["own_model"], settings)
+class OwnModel(TypedDict, total=False):
+    """The model that a party keeps for itself."""
+
+    model: Payload
 
 
-def tally_here(party: Party, model: Payload, settings: Mapping[str, Any]) -> Payload:
+class Fingerprint(TypedDict):
+    """A hash by which a party's own model can be compared without being seen."""
+
+    sha256: str
+
+
+@task("evaluate", settings=EvaluateSettings, reply=Tally, reveals=Reveals.SCORES)
+def evaluate(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
+    """Tally the received model on one part of the party's rows."""
+    return tally_here(party, payload["model"], settings.learner, settings.part)
+
+
+@task("evaluate own model", settings=EvaluateSettings, reply=Tally, reveals=Reveals.SCORES)
+def evaluate_own(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
+    """Tally the model that the party keeps for itself."""
+    return tally_here(party, party.recall(OwnModel)["model"], settings.learner, settings.part)
+
+
+def tally_here(party: Party, model: Payload, learner: Scorer, part: Part) -> Tally:
     """The tally of a model on this party's rows; empty where the party has none in that part."""
-    rows: Dataset = getattr(party.data, settings["part"])
-    return dict(settings["learner"].evaluate(model, rows)) if len(rows) else {}
+    rows: Dataset = party.data.part(part)
+    return dict(learner.evaluate(model, rows)) if len(rows) else {}

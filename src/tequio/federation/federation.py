@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.components import to_plain
 from tequio.errors import DataError, PartyError, QuorumError, TequioError
-from tequio.federation.exchange import Failure, Order
-from tequio.federation.payload import numbers_in
-from tequio.federation.replies import Replies
+from tequio.federation.clock import TimedAsk
+from tequio.federation.exchange import Failure, Order, Replies
+from tequio.federation.payload import R, numbers_in
 from tequio.federation.rng import Streams, stream
-from tequio.federation.roles import require_ask
-from tequio.federation.stages import as_of_now
-from tequio.federation.timing import TimedAsk
-from tequio.federation.topology import ClientServer
-from tequio.learners.batches import is_finite
+from tequio.federation.task import S, TimedSettings, fault_of, fault_of_columns
+from tequio.federation.topology import ClientServer, require_ask
+from tequio.learners.descent import is_finite
+from tequio.registry import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Dataset, Schema
     from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
@@ -171,52 +168,63 @@ class Federation:
         """The coordinator's random stream for a purpose in this round."""
         return stream(self.seed, purpose, self.round, party)
 
-    def ask(self, parties: ArrayLike, task: Task, payload: Payload | None = None, *,
-            settings: Mapping[str, Any] | None = None, each: Mapping[int, Payload] | None = None,
-            stages: Sequence[Stage] = (), check: Callable[[Payload, str], object] | None = None) -> Replies:
+    def ask(self, parties: ArrayLike, task: Task[S, R], payload: Mapping[str, Any] | None = None, *,
+            settings: S | None = None, each: Mapping[int, Payload] | None = None, stages: Sequence[Stage] = (),
+            check: Callable[[R, str], object] | None = None) -> Replies[R]:
         """Ask parties to run a task; wait for the answers, in party order.
 
         `payload` goes to all of them, `each[party]` to one only. Updates pass through the stages on their way back.
-        `check(payload, whose)` raises an error for a reply that, as it arrived, cannot be used: that party has failed.
+        A reply that is not what the task declares fails its party, as does one that `check(payload, whose)` refuses.
         """
         require_ask(self.topology.cast)
-        stages = as_of_now(stages)
+        stages = [stage.now() for stage in stages]
         asked = self._known(parties)
         present = self.present(asked)
         for stage in stages:
-            if hasattr(stage, "prepare"):
-                stage.prepare(self, present)
+            stage.prepare(self, present)
         dropped = tuple(int(party) for party in np.setdiff1d(asked, present))
-        timed = self._timed(parties, present, payload or {}, each, settings or {})
+        sent = dict(payload or {})
+        timed = self._timed(parties, present, sent, each, settings)
         working = present if timed is None else timed.working
-        outcomes = self._carry(working, task, payload or {}, settings or {}, each, stages)
+        outcomes = self._carry(working, task, sent, settings, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        faults = [fault for outcome in outcomes for fault in self._faults(outcome, check)]
+        withheld = frozenset(name for stage in stages for name in stage.spec.withholds) if stages else None
+        faults = [fault for outcome in outcomes for fault in self._faults(task, outcome, check, withheld)]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
-        replies = Replies(tuple(reply for reply in answers if reply.party not in unsound),
-                          tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
+        replies: Replies[R] = Replies(tuple(reply for reply in answers if reply.party not in unsound),
+                                      tuple(sorted(failures, key=lambda failure: failure.party)), dropped)
         replies = replies if timed is None else timed.end(replies)
         self._account(task, asked, replies)
         self._judge(task.name, len(asked), replies)
         return self._received(task.name, len(asked), replies, stages)
 
-    def _received(self, task: str, asked: int, replies: Replies, stages: Sequence[Stage]) -> Replies:
+    def _received(self, task: str, asked: int, replies: Replies[R], stages: Sequence[Stage]) -> Replies[R]:
         """The replies after the coordinator halves of the stages; one that a stage cannot read is a failure too."""
         known = len(replies.failures)
         for stage in reversed(stages):
-            replies = stage.receive(replies, self.round, self.seed)
+            replies = cast("Replies[R]", stage.receive(cast("Replies", replies), self.round, self.seed))
+        for stage in stages:
+            stage.received(self, cast("Replies", replies))
         if len(replies.failures) > known:
             self._judge(task, asked, replace(replies, failures=replies.failures[known:]))
         return replies
 
-    def refuse(self, replies: Replies, causes: Mapping[int, str]) -> None:
+    def refuse(self, replies: Replies[Any], causes: Mapping[int, str]) -> None:
         """Count some answers as failures of their parties after all: an aggregation cannot use them."""
         remedy = "set rules.on_failure = 'continue' to go on without such parties"
         failures = [Failure(party, cause, remedy) for party, cause in causes.items()]
         asked = len(replies) + len(replies.failures) + len(replies.dropped) + len(replies.late)
         left = tuple(reply for reply in replies if reply.party not in causes)
         self._judge("aggregate", asked, replace(replies, answers=left, failures=tuple(failures)))
+
+    def sound(self, replies: Replies[R], check: Callable[[R, str], object]) -> Replies[R]:
+        """The replies that `check(payload, whose)` passes now that stages are behind them; others are refused."""
+        faults = {reply.party: cause for reply in replies if (cause := self._refusal(reply, check)) is not None}
+        if not faults:
+            return replies
+        self.refuse(replies, {party: cause.message for party, cause in faults.items()})
+        return replace(replies, answers=tuple(reply for reply in replies if reply.party not in faults))
 
     def _known(self, parties: ArrayLike) -> NDArray[np.int64]:
         asked = np.unique(np.asarray(parties, dtype=np.int64))
@@ -236,16 +244,17 @@ class Federation:
         return present
 
     def _timed(self, parties: ArrayLike, present: NDArray[np.int64], payload: Payload,
-               each: Mapping[int, Payload] | None, settings: Mapping[str, Any]) -> TimedAsk | None:
+               each: Mapping[int, Payload] | None, settings: object) -> TimedAsk | None:
         if self.clock is None:
             return None
         given, first = np.unique(np.asarray(parties, dtype=np.int64), return_index=True)
         order = given[np.argsort(first, kind="stable")]  # each once, in the order in which the selector chose them
-        return TimedAsk.begin(self.clock, self.round, order, present, payload, each, settings)
+        local = settings.local if isinstance(settings, TimedSettings) else None
+        return TimedAsk.begin(self.clock, self.round, order, present, payload, each, local)
 
-    def _carry(self, parties: NDArray[np.int64], task: Task, payload: Payload, settings: Mapping[str, Any],
+    def _carry(self, parties: NDArray[np.int64], task: Task[S, Any], payload: Payload, settings: S | None,
                each: Mapping[int, Payload] | None, stages: Sequence[Stage]) -> list[Outcome]:
-        plain_settings = to_plain(dict(settings))
+        plain_settings = task.encode(settings)
         plain_stages = tuple(to_plain(stage) for stage in stages)
         chunks = cut(parties, numbers_in(payload) * float(self.sizes[parties].sum()))
         for chunk in chunks:
@@ -255,25 +264,34 @@ class Federation:
                                      payload, plain_settings, plain_stages, own))
         return [self.engine.collect() for _ in chunks]
 
-    def _faults(self, outcome: Outcome, check: Callable[[Payload, str], object] | None) -> list[Failure]:
-        """What is wrong with the answers of a chunk. Where all are finite side by side, each one is."""
-        if check is None and outcome.columns is not None and _finite(outcome.columns):
+    def _faults(self, task: Task[Any, R], outcome: Outcome, check: Callable[[R, str], object] | None,
+                withheld: frozenset[str] | None) -> list[Failure]:
+        """What is wrong with the answers of a chunk. Where all are sound side by side, each one is."""
+        if check is None and outcome.columns is not None and not fault_of_columns(
+                task.reply, outcome.columns) and _finite(outcome.columns):
             return []
-        return [fault for reply in outcome.replies if (fault := self._fault(reply, check))]
+        return [fault for reply in outcome.replies if (fault := self._fault(task, reply, check, withheld))]
 
-    def _fault(self, reply: Reply, check: Callable[[Payload, str], object] | None) -> Failure | None:
+    def _fault(self, task: Task[Any, R], reply: Reply[R], check: Callable[[R, str], object] | None,
+               withheld: frozenset[str] | None) -> Failure | None:
         """What is wrong with an answer, if anything."""
+        wrong = fault_of(task.reply, reply.payload, withheld=withheld)  # type: ignore[arg-type]
+        if wrong:
+            return Failure(reply.party, wrong, "set rules.on_failure = 'continue' to go on without such parties")
         if not _finite(reply.payload):
             return Failure(reply.party, "its reply has values that are not finite",
                            "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
+        refusal = None if check is None else self._refusal(reply, check)
+        return None if refusal is None else Failure(reply.party, refusal.message, refusal.remedy)
+
+    def _refusal(self, reply: Reply[R], check: Callable[[R, str], object]) -> TequioError | None:
         try:
-            if check is not None:
-                check(reply.payload, f"party '{self.name(reply.party)}'")
+            check(reply.payload, f"party '{self.name(reply.party)}'")
         except TequioError as cause:
-            return Failure(reply.party, cause.message, cause.remedy)
+            return cause
         return None
 
-    def _account(self, task: Task, asked: NDArray[np.int64], replies: Replies) -> None:
+    def _account(self, task: Task[Any, Any], asked: NDArray[np.int64], replies: Replies[Any]) -> None:
         up = sum(reply.bytes_up for reply in replies)
         down = sum(reply.bytes_down for reply in replies)
         self.traffic.bytes_up += up
@@ -284,7 +302,7 @@ class Federation:
                                  **({"late": len(replies.late)} if replies.late else {}),
                                  "bytes_up": up, "bytes_down": down, **_mean_loss(replies)})
 
-    def _judge(self, task: str, asked: int, replies: Replies) -> None:
+    def _judge(self, task: str, asked: int, replies: Replies[Any]) -> None:
         for failure in replies.failures:
             name = self.name(failure.party)
             self.record("failure", {"round": self.round, "task": task, "party": name, "cause": failure.cause,
@@ -324,7 +342,7 @@ def cut(parties: NDArray[np.int64], work: float = 0.0) -> list[NDArray[np.int64]
     return np.array_split(parties, min(2 * -(-worth // 2), len(parties)))
 
 
-def _mean_loss(replies: Replies) -> dict[str, float]:
+def _mean_loss(replies: Replies[Any]) -> dict[str, float]:
     """The training loss that the parties report, each weighed by its rows."""
     told = [payload for payload in replies.payloads
             if isinstance(payload.get("loss"), Real) and isinstance(payload.get("rows"), Real)]

@@ -3,24 +3,142 @@
 On the wire a payload is a msgpack skeleton followed by its arrays as safetensors. No pickle is ever read.
 
     magic 'tq1\\0' | skeleton length (u32) | skeleton (msgpack) | safetensors bytes
+
+The arrays are written and read here without the copies that the library would make:
+
+    header length (u64) | header (JSON, padded to 8 bytes) | the arrays, widest type first
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 import numpy as np
+from typing_extensions import TypeVar
 
 from tequio.data.dataset import Dataset, Source
 from tequio.errors import PayloadError
-from tequio.federation import tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
+    Signature = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+    from collections.abc import Iterator
+
+
+ALIGNMENT = 16
+"""What numpy itself gives an array in memory."""
+
+# In the order that the library puts arrays in, from the last to the first.
+_TENSOR_TYPES = {"BOOL": np.dtype(bool), "U8": np.dtype(np.uint8), "I8": np.dtype(np.int8), "I16": np.dtype(np.int16),
+                 "U16": np.dtype(np.uint16), "F16": np.dtype(np.float16), "I32": np.dtype(np.int32),
+                 "U32": np.dtype(np.uint32), "F32": np.dtype(np.float32), "F64": np.dtype(np.float64),
+                 "I64": np.dtype(np.int64), "U64": np.dtype(np.uint64)}
+_TYPE_NAMES = {kind: name for name, kind in _TENSOR_TYPES.items()}
+_RANKS = {kind: -rank for rank, kind in enumerate(_TYPE_NAMES)}
+DTYPES = frozenset(_TYPE_NAMES)
+"""The types of arrays that may cross."""
+
+_LENGTH_BYTES = 8
+# Smaller arrays are copied out of what was received: that is cheap, and keeps nothing else in memory.
+_WORTH_SHARING = 1 << 20
+
+
+def dump_arrays(arrays: Mapping[str, NDArray[Any]]) -> list[bytes | memoryview]:
+    """The arrays as pieces of bytes, to be put one behind the other; those of arrays are views of them."""
+    if not arrays:
+        return []
+    header, order = _header(_signature(arrays))
+    # np.ascontiguousarray would give an array without dimensions one.
+    return [header, *(np.asarray(arrays[key], order="C").reshape(-1).view(np.uint8).data for key in order)]
+
+
+def arrays_size(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """How many bytes `dump` gives."""
+    return len(_header(_signature(arrays))[0]) + sum(array.nbytes for array in arrays.values()) if arrays else 0
+
+
+def load_arrays(data: memoryview, *, shared: bool) -> dict[str, NDArray[Any]]:
+    """The arrays back. With `shared`, large ones stay where they are: in memory that nobody else writes."""
+    if not len(data):
+        return {}
+    try:
+        header, body = _read_header(data)
+        whole = np.frombuffer(body, np.uint8)
+        plans = sorted(((_span(plan), key, plan) for key, plan in header.items()), key=lambda plan: plan[0])
+        arrays, end = {}, 0
+        for (start, stop), key, plan in plans:
+            if start != end:
+                raise ValueError("there are gaps between them")
+            end, arrays[key] = stop, _array(whole[start:stop], plan, shared)
+        if end != len(body):
+            raise ValueError("there is more than they need")
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise PayloadError(f"a payload's arrays cannot be read: {cause}") from cause
+    return arrays
+
+
+def body_offset(data: memoryview) -> int:
+    """Where the first array of what begins like this lies."""
+    return _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+
+
+def _signature(arrays: Mapping[str, NDArray[Any]]) -> Signature:
+    return tuple((key, array.dtype, array.shape) for key, array in arrays.items())
+
+
+@lru_cache(maxsize=4096)
+def _header(signature: Signature) -> tuple[bytes, tuple[str, ...]]:
+    """The header and in which order the arrays follow it."""
+    told, end, ordered = {}, 0, sorted(signature, key=lambda plan: (_RANKS[plan[1]], plan[0]))
+    for key, kind, shape in ordered:
+        start, end = end, end + prod(shape) * kind.itemsize
+        told[key] = {"dtype": _TYPE_NAMES[kind], "shape": list(shape), "data_offsets": [start, end]}
+    text = msgspec.json.encode(told)
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text, tuple(key for key, *_ in ordered)
+
+
+def _read_header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
+    start = body_offset(data) if len(data) >= _LENGTH_BYTES else len(data) + 1
+    if start > len(data):
+        raise ValueError("they are cut short")
+    header = msgspec.json.decode(data[_LENGTH_BYTES:start], type=dict[str, Any])
+    header.pop("__metadata__", None)
+    return header, data[start:]
+
+
+def _span(plan: dict[str, Any]) -> tuple[int, int]:
+    start, stop = plan["data_offsets"]
+    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
+        raise ValueError("one of them has no place")
+    return start, stop
+
+
+def _array(data: NDArray[np.uint8], plan: dict[str, Any], shared: bool) -> NDArray[Any]:
+    """Where nothing else is said a copy, so that it can be written to and lies in memory as arrays do."""
+    kind, shape = _TENSOR_TYPES.get(plan["dtype"]), plan["shape"]
+    if kind is None:
+        raise ValueError("one of them is of a type that may not cross")
+    if any(type(side) is not int or side < 0 for side in shape) or prod(shape) * kind.itemsize != len(data):
+        raise ValueError("one of them is not as long as its shape says")
+    array = data.view(kind).reshape(shape)
+    as_it_is = shared and data.nbytes >= _WORTH_SHARING and array.ctypes.data % ALIGNMENT == 0
+    return array if as_it_is else array.copy()
+
+
 Payload = dict[str, Any]
+
+R = TypeVar("R", default=Payload)
+"""The declared type of a task's reply."""
 
 MAGIC = b"tq1\0"
 MAXIMUM_DEPTH = 16
@@ -43,7 +161,7 @@ def encode_pieces(payload: Mapping[str, Any]) -> list[bytes | memoryview]:
     """The same bytes in pieces to be put one behind the other, without copying the arrays."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     skeleton = _skeleton(payload, arrays)
-    return [_HEADER.pack(MAGIC, len(skeleton)) + skeleton, *tensors.dump(arrays)]
+    return [_HEADER.pack(MAGIC, len(skeleton)) + skeleton, *dump_arrays(arrays)]
 
 
 def size(payload: Mapping[str, Any]) -> int:
@@ -51,7 +169,7 @@ def size(payload: Mapping[str, Any]) -> int:
     if type(payload) is dict and not payload:
         return _EMPTY_SIZE
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    return _HEADER.size + len(_skeleton(payload, arrays)) + tensors.size(arrays)
+    return _HEADER.size + len(_skeleton(payload, arrays)) + arrays_size(arrays)
 
 
 def room(size: int, beginning: memoryview) -> memoryview:
@@ -59,9 +177,9 @@ def room(size: int, beginning: memoryview) -> memoryview:
     start = 0
     if len(beginning) >= _HEADER.size:
         start = _HEADER.size + _HEADER.unpack_from(beginning)[1]
-    start += tensors.body_offset(beginning[start:])
-    memory = np.empty(size + tensors.ALIGNMENT, np.uint8)
-    lead = -(memory.ctypes.data + start) % tensors.ALIGNMENT
+    start += body_offset(beginning[start:])
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    lead = -(memory.ctypes.data + start) % ALIGNMENT
     return memory[lead:lead + size].data
 
 
@@ -117,7 +235,7 @@ def decode(data: bytes | bytearray | memoryview, *, maximum_bytes: int | None = 
         raise PayloadError(f"a payload's skeleton cannot be read: {cause}") from cause
     if not isinstance(skeleton, dict):
         raise PayloadError("a payload's skeleton is not a table of names")
-    arrays = tensors.load(body[skeleton_length:], shared=shared)
+    arrays = load_arrays(body[skeleton_length:], shared=shared)
     joined: Payload = put_together(skeleton, arrays, 0)
     if arrays:
         raise PayloadError(f"a payload carries arrays that nothing names: {sorted(arrays)[:3]}")
@@ -144,7 +262,7 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
     if type(value) in PLAIN:
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype not in tensors.DTYPES:
+        if value.dtype not in DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
                                remedy="send numbers, not objects")
         # Numbered, because two paths may read alike: a name can hold a slash.
@@ -191,3 +309,76 @@ def put_together(value: Any, arrays: dict[str, Any], depth: int = 0) -> Any:
 
 
 _EMPTY_SIZE = _HEADER.size + len(msgspec.msgpack.encode({}))
+
+
+@dataclass(frozen=True)
+class Columns(Sequence["Payload"]):
+    """What the vectorised form of a task may answer with: as good as a list of payloads, but handled in one go."""
+
+    content: Payload
+    parties: int
+
+    def __len__(self) -> int:
+        return self.parties
+
+    @overload
+    def __getitem__(self, index: int) -> Payload: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Payload]: ...
+    def __getitem__(self, index: int | slice) -> Payload | list[Payload]:
+        return self.payloads[index]
+
+    def __iter__(self) -> Iterator[Payload]:
+        return iter(self.payloads)
+
+    @cached_property
+    def payloads(self) -> list[Payload]:
+        """One payload a party; arrays are views of the stacked ones."""
+        return from_columns(self.content, self.parties)
+
+    def sizes(self) -> list[int]:
+        """Exactly the size of each payload. Where only plain values differ, so do only their own lengths."""
+        if not _is_simple(self.content):
+            return [size(payload) for payload in self.payloads]
+        lists = [column for column in self.content.values() if isinstance(column, list)]
+        lengths = [sum(map(_encoded_length, row)) for row in zip(*lists, strict=True)] or [0] * self.parties
+        rest = size(self.payloads[0]) - lengths[0]
+        return [rest + length for length in lengths]
+
+
+def to_columns(values: Sequence[Any]) -> Any:
+    """Dicts of the same names become a dict of columns, arrays of the same shape and type one stacked array."""
+    first = values[0]
+    if type(first) is dict and all(type(value) is dict and value.keys() == first.keys() for value in values):
+        return {name: to_columns([value[name] for value in values]) for name in first}
+    if isinstance(first, np.ndarray) and all(
+            isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
+            for value in values):
+        return np.stack(values)
+    return list(values)
+
+
+def from_columns(column: Any, count: int) -> list[Any]:
+    """The values back, one a party; arrays are views of the stacked one."""
+    if isinstance(column, np.ndarray):
+        # `[...]` keeps an array of no dimensions an array.
+        return [column[index, ...] for index in range(len(column))]
+    if isinstance(column, list):
+        return column
+    parts = [from_columns(column[name], count) for name in column]
+    return [dict(zip(column, row, strict=True)) for row in zip(*parts, strict=True)] if parts else \
+        [{} for _ in range(count)]
+
+
+def _encoded_length(value: Any) -> int:
+    return len(msgspec.msgpack.encode(value))
+
+
+def _is_simple(content: Payload) -> bool:
+    """Whether all that differs between the parties' payloads is plain values at the top, and what arrays hold."""
+    return all(_is_stacked(column) or (isinstance(column, list) and PLAIN.issuperset(map(type, column)))
+               for column in content.values())
+
+
+def _is_stacked(column: Any) -> bool:
+    return isinstance(column, np.ndarray) or (isinstance(column, dict) and all(map(_is_stacked, column.values())))

@@ -1,29 +1,33 @@
-"""Parties as index arrays over shared data, or as far as one machine knows them; views are made when they are asked."""
+"""The parties and their rows: how a dataset lies with its parties, and a party as a task sees it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from tequio.data.dataset import Dataset, Source
-from tequio.data.partition import Partition
-from tequio.data.partitions.strata import strata
-from tequio.data.splits import Split, split_rows
+from tequio.data.partition import Partition, Split, split_rows, strata
 from tequio.errors import DataError, PermissionDenied
-from tequio.federation.rng import stream
+from tequio.federation.rng import Streams, stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
+    from tequio.federation.payload import Payload
+
 
 RESERVED_NAMES = ("coordinator", "server", "aggregator")
 _REMEMBERED_VIEWS = 2048
+
+
+M = TypeVar("M")
+"""A typed record of a party's private state."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class PartyData:
     train: Dataset
     validation: Dataset
     test: Dataset
+
+    def part(self, name: Literal["train", "validation", "test"]) -> Dataset:
+        """The rows of one part by its name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,3 +149,88 @@ class _Absent:
 
     def __getitem__(self, rows: Any) -> Any:
         raise PermissionDenied("these rows are with their parties", remedy="write a task and ask the parties to run it")
+
+
+class Party:
+    """One holder of data. Exists only while a task runs there: afterwards its data can no longer be reached.
+
+    `state` is private and outlives the round: put arrays and plain values in it by name, and replace them rather than
+    changing them in place, so that a failing task leaves the state as it was.
+    """
+
+    __slots__ = ("_population", "_pretended", "_streams", "index", "round", "state")
+
+    def __init__(self, index: int, round: int, state: Payload, population: Population,
+                 streams: Streams | None = None) -> None:
+        self.index = index
+        self.round = round
+        self.state = state
+        self._population: Population | None = population
+        self._pretended: PartyData | None = None
+        self._streams = streams or Streams(population.seed, round, (index,))
+
+    @property
+    def name(self) -> str:
+        """What the party is called."""
+        return self._home().name(self.index)
+
+    @property
+    def data(self) -> PartyData:
+        """Its own rows, or those that it pretends to have."""
+        own = self._home().view(self.index)
+        return own if self._pretended is None else self._pretended
+
+    @property
+    def own(self) -> PartyData:
+        """Its own rows, whatever it pretends to have."""
+        return self._home().view(self.index)
+
+    @property
+    def rows(self) -> Dataset:
+        """All its own rows in their own order, whatever part the split puts them in."""
+        return self._home().whole(self.index)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of this party only, such as its own learning rate."""
+        return self._home().overrides.get(self.index, {})
+
+    def recall(self, kind: type[M]) -> M:
+        """What the party keeps privately under a typed record; empty where it has kept nothing yet."""
+        return cast("M", self.state.get(state_name(kind), {}))
+
+    def keep(self, kind: type[M], values: M) -> None:
+        """Keep values privately under a typed record, beside those that it keeps there already."""
+        self.state[state_name(kind)] = {**self.state.get(state_name(kind), {}), **values}  # type: ignore[dict-item]
+
+    def forget(self, kind: type[M]) -> None:
+        """Drop a typed record, if the party keeps one."""
+        self.state.pop(state_name(kind), None)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """This party's random stream for a purpose in this round."""
+        self._home()
+        return self._streams.of(purpose, self.index)
+
+    def lasting_rng(self, purpose: str) -> np.random.Generator:
+        """This party's random stream for a purpose in all rounds: what is drawn from it is drawn once and for all."""
+        return stream(self._home().seed, purpose, party=self.index)
+
+    def pretend(self, data: PartyData) -> None:
+        """Use other rows than its own while this task runs, as a hostile party may."""
+        self._pretended = data
+
+    def leave(self) -> None:
+        """End of the task: nobody can reach the data through this object any more."""
+        self._population = self._pretended = None
+
+    def _home(self) -> Population:
+        if self._population is None:
+            raise PermissionDenied(f"party {self.index} can only be reached from a task that runs there",
+                                   remedy="write a task and ask the party to run it")
+        return self._population
+
+
+def state_name(kind: type) -> str:
+    """The name under which a typed record lies in a party's state."""
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"

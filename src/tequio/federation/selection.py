@@ -1,31 +1,36 @@
-"""Selectors: which parties take part in a round."""
+"""Selectors: which parties take part in a round.
+
+How many parties, and which: what selectors that draw or rank share.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError, QuorumError
-from tequio.federation.selectors.drawing import cohort_size
+from tequio.learners.learner import Learner
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from tequio.federation.aggregation import Combined
-    from tequio.federation.algorithm import Parts
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.federation.replies import Replies
-    from tequio.learners.learner import Learner
+    from tequio.learners.learner import LocalTraining, Scorer
+
+Sampling = Literal["none", "poisson", "fixed-size"]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A selector's turn in a round: all that it may look at. `memory` is what it gave back the last time.
+class SelectionContext:
+    """All that a selector may look at in a round. `memory` is what it gave back the last time.
 
     `eligible` are those that can be reached at this moment; `federation.eligible()` are all that ever may be chosen.
     It may ask the parties about the model (`federation.ask`), and judge models on `federation.validation`.
@@ -36,15 +41,16 @@ class Turn:
     memory: Payload
     rng: np.random.Generator
     model: Payload = field(default_factory=dict)
-    parts: Parts | None = None
+    scorer: Scorer | None = None
+    local: LocalTraining | None = None
 
     @property
     def learner(self) -> Learner:
         """The learner of the run, for selectors that judge models."""
-        if self.parts is None or self.parts.learner is None:
-            raise ConfigError("this selector judges models, and the run has no learner",
-                              remedy="add a [learner] table to the config, or choose another selector")
-        return cast("Learner", self.parts.learner)
+        if not isinstance(self.scorer, Learner):
+            raise ConfigError("this selector judges models that are trained, and the run's learner has none",
+                              remedy="set selector.name = 'random'")
+        return self.scorer
 
 
 @dataclass(frozen=True)
@@ -56,55 +62,72 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Consequence:
+class RoundOutcome:
     """What came of a choice: the replies, how they were aggregated, and the model after the round.
 
-    `replies` hold each party's payload (`loss`, `rows`, `update`, as far as the algorithm's task sends them) and who
+    `replies` hold each party's payload (`loss`, `rows`, `update`, where the algorithm's task sends them) and who
     dropped out or failed. `combined` is nothing where no reply came or nothing was aggregated.
     """
 
-    replies: Replies
+    replies: Replies[Any]
     model: Payload
     combined: Combined | None = None
 
 
-@runtime_checkable
-class Selector(Protocol):
-    """Says which parties take part in a round. Its memory is handed in and out, so that it can be saved.
+class Selector(ABC):
+    """Says which parties take part in a round. Its memory is handed in and out, so that it can be saved."""
 
-    One that never looks at anything that follows from the parties' rows may say by a class variable `sampling` how it
-    draws: `poisson` (each on its own), `fixed-size` (without replacement), or `none` (as it likes).
-    """
+    sampling: ClassVar[Sampling | None] = None
+    """How it draws, if it never looks at anything that follows from the parties' rows: `poisson` (each on its own),
+    `fixed-size` (without replacement), or `none` (not at random)."""
 
-    def choose(self, turn: Turn) -> Choice:
+    looks_at_updates: ClassVar[bool] = False
+    """Whether what it learns from are single parties' updates."""
+
+    @property
+    def observes(self) -> bool:
+        """Whether it learns from what came of its choice."""
+        return type(self).observe is not Selector.observe
+
+    @abstractmethod
+    def choose(self, context: SelectionContext) -> Choice:
         """Some of the eligible parties, in any order."""
-        ...
+
+    def observe(self, context: SelectionContext, outcome: RoundOutcome) -> Payload:
+        """What to remember after the round. Here `memory` is the choice's, and `model` is still the old one."""
+        return context.memory
+
+    def expected(self, parties: int) -> float:
+        """How many of so many eligible parties a round expects."""
+        return float(parties)
 
 
-@runtime_checkable
-class Observing(Protocol):
-    """A selector that learns from what came of its choice."""
+class CohortSelector(Selector):
+    """Chooses a number of parties, or (0) a fraction of the eligible ones."""
 
-    def observe(self, turn: Turn, consequence: Consequence) -> Payload:
-        """What to remember after the round. In this turn `memory` is the choice's and `model` is still the old one."""
-        ...
+    count: int
+    fraction: float
+
+    def expected(self, parties: int) -> float:
+        """The count, or the fraction of them."""
+        return float(self.count or max(1, round(self.fraction * parties)))
 
 
 @register("selector", "all")
 @dataclass(frozen=True)
-class AllParties:
+class AllParties(Selector):
     """Every eligible party takes part in every round."""
 
-    sampling: ClassVar[str] = "none"
+    sampling: ClassVar[Sampling | None] = "none"
 
-    def choose(self, turn: Turn) -> Choice:
+    def choose(self, context: SelectionContext) -> Choice:
         """All of them."""
-        return Choice(turn.eligible)
+        return Choice(context.eligible)
 
 
 @register("selector", "random", paper="McMahan et al., 2017")
 @dataclass(frozen=True)
-class RandomParties:
+class RandomParties(CohortSelector):
     """A uniform random sample without replacement, of a given number or fraction of the parties.
 
     Parameters:
@@ -115,18 +138,18 @@ class RandomParties:
     count: Annotated[int, Ge(0)] = 0
     fraction: Annotated[float, Interval(gt=0, le=1)] = 1.0
 
-    sampling: ClassVar[str] = "fixed-size"
+    sampling: ClassVar[Sampling | None] = "fixed-size"
 
-    def choose(self, turn: Turn) -> Choice:
+    def choose(self, context: SelectionContext) -> Choice:
         """Draw the cohort; the cost depends on the cohort, not on the population."""
-        eligible = turn.eligible
-        wanted = cohort_size(turn, self.count, self.fraction)
-        return Choice(eligible[np.sort(turn.rng.choice(len(eligible), size=wanted, replace=False, shuffle=False))])
+        eligible = context.eligible
+        wanted = cohort_size(context, self.count, self.fraction)
+        return Choice(eligible[np.sort(context.rng.choice(len(eligible), size=wanted, replace=False, shuffle=False))])
 
 
 @register("selector", "fixed")
 @dataclass(frozen=True)
-class FixedParties:
+class FixedParties(Selector):
     """The same named parties in every round, as far as they are eligible.
 
     Parameters:
@@ -135,15 +158,56 @@ class FixedParties:
 
     parties: tuple[str, ...] = ()
 
-    sampling: ClassVar[str] = "none"
+    sampling: ClassVar[Sampling | None] = "none"
 
-    def choose(self, turn: Turn) -> Choice:
+    def choose(self, context: SelectionContext) -> Choice:
         """The listed ones."""
-        wanted = np.array([turn.federation.index(name) for name in self.parties], dtype=np.int64)
-        chosen = np.intersect1d(wanted, turn.eligible)
+        wanted = np.array([context.federation.index(name) for name in self.parties], dtype=np.int64)
+        chosen = np.intersect1d(wanted, context.eligible)
         if not len(chosen):
             raise QuorumError("none of the parties that the selector names is eligible",
                               remedy="name other parties in selector.parties, or loosen the eligibility rules")
         return Choice(chosen)
 
+    def expected(self, parties: int) -> float:
+        """As many as are listed."""
+        return float(len(self.parties))
 
+
+Count = Annotated[int, Ge(0)]
+Fraction = Annotated[float, Interval(gt=0, le=1)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+
+
+def cohort_size(context: SelectionContext, count: int, fraction: float) -> int:
+    """How many parties to choose: the count, or (0) a fraction of all; as many as there are where some are away."""
+    most = len(context.federation.eligible())
+    if count > most:
+        raise ConfigError(f"the selector wants {count} parties a round but only {most} are eligible",
+                          remedy="lower selector.count, or loosen the eligibility rules")
+    return min(count or max(1, round(fraction * most)), len(context.eligible))
+
+
+def draw_by_weight(log_weights: ArrayLike, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Places drawn one after another without replacement, each with chances in proportion to exp(log weight).
+
+    A log weight of minus infinity is never drawn while there are others. The largest of the log weights after adding
+    Gumbel noise are such a draw, and never overflow.
+    """
+    keys = np.asarray(log_weights, dtype=np.float64) + rng.gumbel(size=np.shape(log_weights))
+    return top_places(keys, count, rng)
+
+
+def top_places(values: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Places of the largest values, in ascending order; ties are broken at random."""
+    if count <= 0:
+        return np.zeros(0, dtype=np.int64)
+    shuffled = rng.permutation(len(values))
+    best = np.argpartition(-values[shuffled], min(count, len(values)) - 1)[:count]
+    return np.sort(shuffled[best])
+
+
+def known_values(context: SelectionContext, name: str, unknown: float) -> NDArray[np.float64]:
+    """A number for every party of the federation from the selector's memory; `unknown` before anything is known."""
+    kept = context.memory.get(name)
+    return np.full(len(context.federation), unknown) if kept is None else np.array(kept, dtype=np.float64)

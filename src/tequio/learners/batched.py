@@ -25,9 +25,16 @@ from tequio.learners.batched_steps import (
     pulls_of,
     room_for,
 )
-from tequio.learners.descent import batch_rows, check_finite, check_trainable, diverged, row_orders, steps_of_epochs
+from tequio.learners.descent import (
+    batch_rows,
+    check_finite,
+    check_trainable,
+    diverged,
+    row_orders,
+    steps_of_epochs,
+    target_array,
+)
 from tequio.learners.learner import TrainedTogether
-from tequio.learners.losses import target_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +44,8 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Dataset
     from tequio.learners.batched_layers import DenseStack, Layer
+    from tequio.learners.descent import LossKind
     from tequio.learners.learner import Arrays, Job, LocalTraining
-    from tequio.learners.losses import LossKind
 
 LARGEST = 1_000_000
 """Parameters up to which training together pays."""
@@ -70,33 +77,33 @@ class _Company:
     batch: int
 
 
-def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], how: LocalTraining,
+def train_stacks(stack: DenseStack, kind: LossKind, jobs: Sequence[Job], training: LocalTraining,
                  rate: float) -> TrainedTogether:
     """Train every job; result i is that of job i."""
     for job in jobs:
         check_trainable(job.data)
     rows = [len(job.data) for job in jobs]
-    steps_of = {count: sum(steps_of_epochs(count, how)) for count in set(rows)}
+    steps_of = {count: sum(steps_of_epochs(count, training)) for count in set(rows)}
     steps = [steps_of[count] for count in rows]
     models, losses = room_for(stack, len(jobs)), np.empty(len(jobs))
-    for company in _companies(stack, jobs, rows, steps, how):
-        losses[company.places] = _train_company(stack, kind, company, how, rate, models)
+    for company in _companies(stack, jobs, rows, steps, training):
+        losses[company.places] = _train_company(stack, kind, company, training, rate, models)
     return TrainedTogether(models, steps, losses.tolist(), rows)
 
 
 def _companies(stack: DenseStack, jobs: Sequence[Job], rows: Sequence[int], steps: Sequence[int],
-               how: LocalTraining) -> Iterator[_Company]:
-    copies = 4 if how.optimizer == "adam" else 2 if how.momentum else 1
+               training: LocalTraining) -> Iterator[_Company]:
+    copies = 4 if training.optimizer == "adam" else 2 if training.momentum else 1
     cached = int(np.clip(TOGETHER_NUMBERS // (stack.parameters * copies), FEWEST, MOST))
-    batches = [how.batch or _rounded_up(count) for count in rows]
+    batches = [training.batch or _rounded_up(count) for count in rows]
     for batch in sorted(set(batches)):
-        alike = [place for place in range(len(jobs)) if batches[place] == batch]
-        alike.sort(key=lambda place: -steps[place])
+        alike = [index for index in range(len(jobs)) if batches[index] == batch]
+        alike.sort(key=lambda index: -steps[index])
         size = min(cached, max(ROOM_NUMBERS // (batch * max(stack.widths)), 1))
         for start in range(0, len(alike), size):
             places = alike[start:start + size]
-            yield _Company([jobs[place] for place in places], places, [rows[place] for place in places],
-                           [steps[place] for place in places], batch)
+            yield _Company([jobs[index] for index in places], places, [rows[index] for index in places],
+                           [steps[index] for index in places], batch)
 
 
 def _rounded_up(rows: int) -> int:
@@ -105,7 +112,7 @@ def _rounded_up(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: LocalTraining, rate: float,
+def _train_company(stack: DenseStack, kind: LossKind, company: _Company, training: LocalTraining, rate: float,
                    models: Arrays) -> list[float]:
     """Train the models of a company into their places; gives the mean loss of each party's last epoch."""
     jobs, steps, batch = company.jobs, company.steps, company.batch
@@ -113,10 +120,10 @@ def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: Lo
     slots = max(len(jobs), fewest)
     layers = layers_of(stack, slots, batch)
     load_models(stack, layers, jobs)
-    forget(layers, how)
-    descent = Descent(how, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, how, slots),
+    forget(layers, training)
+    descent = Descent(training, rate, _factor(kind, stack.widths[-1], batch), pulls_of(jobs, training, slots),
                       load_constants(stack, layers, jobs))
-    itinerary = plan_rows(jobs, how, steps[0], slots, batch, label_weights_of(jobs, stack.widths[-1], slots))
+    itinerary = plan_rows(jobs, training, steps[0], slots, batch, label_weights_of(jobs, stack.widths[-1], slots))
     losses = np.zeros((slots, steps[0], batch), np.float32)
     done = 0
     for end in sorted(set(steps)):
@@ -127,7 +134,7 @@ def _train_company(stack: DenseStack, kind: LossKind, company: _Company, how: Lo
         done = end
     _check_losses(losses, jobs)
     _check_models(layers, company, models)
-    return _last_losses(losses, company.rows, how)
+    return _last_losses(losses, company.rows, training)
 
 
 def _train_stretch(layers: list[Layer], kind: LossKind, itinerary: Itinerary, descent: Descent,
@@ -183,16 +190,16 @@ def _check_models(layers: list[Layer], company: _Company, models: Arrays) -> Non
     parties = len(company.jobs)
     sums = [matrices.straight[:parties].sum() for layer in layers for matrices in (layer.weight, layer.bias)]
     if not isfinite(sum(float(each) for each in sums)):
-        for job, place, step in zip(company.jobs, company.places, company.steps, strict=True):
-            check_finite({name: values[place] for name, values in models.items()}, job.data, step)
+        for job, index, step in zip(company.jobs, company.places, company.steps, strict=True):
+            check_finite({name: values[index] for name, values in models.items()}, job.data, step)
 
 
-def _last_losses(losses: NDArray[np.float32], rows: Sequence[int], how: LocalTraining) -> list[float]:
+def _last_losses(losses: NDArray[np.float32], rows: Sequence[int], training: LocalTraining) -> list[float]:
     """Each party's mean over the rows of its last epoch; filled-up places come after them and do not count."""
-    epochs = {count: steps_of_epochs(count, how) for count in set(rows)}
+    epochs = {count: steps_of_epochs(count, training) for count in set(rows)}
     if not epochs[rows[0]]:
         return [float("nan")] * len(rows)
-    last = {count: min(count, steps[-1] * batch_rows(count, how)) for count, steps in epochs.items()}
+    last = {count: min(count, steps[-1] * batch_rows(count, training)) for count, steps in epochs.items()}
     before = {count: sum(steps[:-1]) * losses.shape[2] for count, steps in epochs.items()}
     counted = np.array([last[count] for count in rows])
     starts = np.arange(len(rows)) * losses[0].size + [before[count] for count in rows]
@@ -218,14 +225,14 @@ class Itinerary:
     label_weights: Tensor | None = None
 
 
-def plan_rows(jobs: Sequence[Job], how: LocalTraining, steps: int, slots: int, batch: int,
+def plan_rows(jobs: Sequence[Job], training: LocalTraining, steps: int, slots: int, batch: int,
               label_weights: Tensor | None = None) -> Itinerary:
     """Draw all row orders. A short batch is filled up with a row of its own, which later counts for nothing."""
     rows, counts = np.zeros((steps, slots, batch), np.int64), np.full((steps, slots), batch)
     whole = _shared_source([job.data for job in jobs])
     for slot, job in enumerate(jobs):
         at, own = 0, job.data.rows if whole is not None else None
-        for order in row_orders(len(job.data), how, job.rng):
+        for order in row_orders(len(job.data), training, job.rng):
             drawn = order if own is None else own[order]
             batches, short = -(-len(order) // batch), -len(order) % batch
             if short:
@@ -245,16 +252,23 @@ def _shared_source(datasets: Sequence[Dataset]) -> Dataset | None:
 def row_reader(itinerary: Itinerary, room: Tensor) -> Callable[[int], None]:
     """The function that reads the features of the active slots at a step into the room (parties, batch, inputs)."""
     shape, active = itinerary.datasets[0].schema.shape, len(room)
-    out = room.numpy().reshape(*room.shape[:2], *shape)
+    out = room.view(*room.shape[:2], *shape).numpy()
     if itinerary.whole is not None:
-        gather, out_flat = itinerary.whole.reader(out.dtype), out.reshape(-1, *shape)
-        numbers = itinerary.rows[:, :active]
-        return lambda step: gather(numbers[step].reshape(-1), out_flat)
+        gather, numbers = itinerary.whole.reader(out.dtype), itinerary.rows[:, :active]
+        if room.is_contiguous():
+            out_flat = out.reshape(-1, *shape)
+            return lambda step: gather(numbers[step].reshape(-1), out_flat)
+
+        def gather_one_by_one(step: int) -> None:
+            for own, index in zip(numbers[step], out, strict=True):
+                gather(own, index)
+
+        return gather_one_by_one
 
     def read_one_by_one(step: int) -> None:
         # A slot without a job only keeps another company and needs no rows.
-        for data, own, place in zip(itinerary.datasets, itinerary.rows[step], out, strict=False):
-            data.read(own, place)
+        for data, own, index in zip(itinerary.datasets, itinerary.rows[step], out, strict=False):
+            data.read(own, index)
 
     return read_one_by_one
 

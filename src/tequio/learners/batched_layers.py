@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from tequio.learners.losses import LossKind
+    from tequio.learners.descent import LossKind
 
     Predict = Callable[[Tensor, Tensor, Tensor, Tensor | None], None]
 
@@ -27,7 +27,8 @@ Activation = Literal["relu", "tanh", "sigmoid", "identity"]
 
 EVEN = 32
 """Numbers that the elementwise kernels take in one go. What is left over at the end of a tensor they compute in
-another way, which may differ in the last bit; so tensors are filled up, and a party's numbers never lie in the rest."""
+another way, and matrix products of some processors round differently where a matrix does not begin at a multiple of 64
+bytes; so every party's matrix is filled up to whole multiples, and its numbers do not depend on its place."""
 
 _MOST_KEPT = 1024
 
@@ -198,18 +199,18 @@ class Outcomes:
         `label_weights` are (parties, 2, outputs): for labels that are absent, and for labels that apply.
         """
         steps, parties, batch = targets.shape[:3]
-        numbers = parties * outputs * batch
-        given, wanted = (shaped(memory(name, steps * even(numbers)), (steps, even(numbers)))
-                         for name in ("given", "wanted"))
-        placed = wanted.zero_()[:, :numbers].view(steps, parties, outputs, batch)
+        numbers = parties * even(outputs * batch)
+        shape = (parties, outputs, batch)
+        given, wanted = (shaped(memory(name, steps * numbers), (steps, numbers)) for name in ("given", "wanted"))
+        placed = without_filling(wanted.zero_(), shape)
         codes = targets[:, :, None] if kind == "softmax" else None
         placed.copy_(targets.transpose(2, 3)) if codes is None else placed.scatter_(2, codes, 1.0)
-        room = given[:, :numbers].view_as(placed)
+        room = without_filling(given, shape)
         if label_weights is None:
             return cls(room, given, wanted, codes)
-        weights = shaped(memory("label weights", steps * even(numbers)), (steps, even(numbers))).zero_()
+        weights = shaped(memory("label weights", steps * numbers), (steps, numbers)).zero_()
         absent, applies = label_weights[:, 0, :, None], label_weights[:, 1, :, None]
-        weights[:, :numbers].view_as(placed).copy_(absent + placed * (applies - absent))
+        without_filling(weights, shape).copy_(absent + placed * (applies - absent))
         return cls(room, given, wanted, codes, weights)
 
     def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
@@ -257,7 +258,7 @@ def losses_of_rows(kind: LossKind, outcomes: Outcomes) -> Tensor:
         every = every if outcomes.flat_weights is None else every * outcomes.flat_weights
     else:
         every = (outputs - targets).square_() / shape[2]
-    return every[:, :shape[1:].numel()].view(shape).sum(2)
+    return without_filling(every, (shape[1], shape[2], shape[3])).sum(2)
 
 
 class _Kept(threading.local):
@@ -300,9 +301,10 @@ class Matrices:
         if key not in _kept.matrices:
             if len(_kept.matrices) >= _MOST_KEPT:
                 _kept.matrices.clear()
-            buffer = memory(name, parties * rows * columns)
-            straight = shaped(buffer, (parties, rows, columns))
-            _kept.matrices[key] = cls(straight, straight.transpose(1, 2), buffer[:even(straight.numel())])
+            numbers = parties * even(rows * columns)
+            flat = memory(name, numbers)[:numbers]
+            straight = without_filling(flat, (parties, rows, columns))
+            _kept.matrices[key] = cls(straight, straight.transpose(1, 2), flat)
         return _kept.matrices[key]
 
     @classmethod
@@ -310,6 +312,13 @@ class Matrices:
         """Stored column by column."""
         stored = cls.at(name, parties, columns, rows)
         return cls(stored.turned, stored.straight, stored.flat)
+
+
+def without_filling(filled: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """What parties' matrices hold: (..., parties, rows, columns) of memory in which each is filled up."""
+    parties, rows, columns = shape
+    outer = filled.shape[:-1]
+    return filled.view(*outer, parties, -1)[..., :rows * columns].view(*outer, parties, rows, columns)
 
 
 def shaped(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.learners.batched_layers import Matrices, memory, shaped
+from tequio.learners.batched_layers import Matrices
 from tequio.learners.torch_model import check_model
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Descent:
     the weights and, where `corrected`, the constant that lies in the part's memory.
     """
 
-    how: LocalTraining
+    training: LocalTraining
     rate: float
     factor: float
     pull: Tensor | None
@@ -74,15 +74,15 @@ def _weight_part(index: int, layer: Layer, *, is_last: bool) -> Part:
 
 def _ones(layer: Layer) -> Tensor:
     parties, rows, _ = layer.deltas.straight.shape
-    return shaped(memory("ones", parties * rows), (parties, 1, rows)).fill_(1.0)
+    return Matrices.at("ones", parties, 1, rows).straight.fill_(1.0)
 
 
 def make_step(layers: list[Layer], descent: Descent) -> TakeStep:
     """The function that updates all parts from inputs and deltas, given the number of the step (from 1)."""
     parts = parts_of(layers)
-    update = _adam(parts, descent) if descent.how.optimizer == "adam" else \
-        _momentum(parts, descent) if descent.how.momentum else _plain(parts, descent)
-    if not descent.how.clip_norm:
+    update = _adam(parts, descent) if descent.training.optimizer == "adam" else \
+        _momentum(parts, descent) if descent.training.momentum else _plain(parts, descent)
+    if not descent.training.clip_norm:
         return update
 
     def clip_and_update(step: int) -> None:
@@ -92,9 +92,10 @@ def make_step(layers: list[Layer], descent: Descent) -> TakeStep:
     return clip_and_update
 
 
-def forget(layers: list[Layer], how: LocalTraining) -> None:
+def forget(layers: list[Layer], training: LocalTraining) -> None:
     """Start the optimizer's memory afresh."""
-    purposes = ("first moment", "second moment") if how.optimizer == "adam" else ("step",) if how.momentum else ()
+    purposes = ("first moment", "second moment") if training.optimizer == "adam" else \
+        ("step",) if training.momentum else ()
     for purpose in purposes:
         for part in parts_of(layers):
             part.room(purpose).flat.zero_()
@@ -138,7 +139,7 @@ def _gradients(parts: list[Part], descent: Descent, keep: float) -> Callable[[],
 
 
 def _momentum(parts: list[Part], descent: Descent) -> TakeStep:
-    fill, steps = _gradients(parts, descent, descent.how.momentum), [part.room("step").flat for part in parts]
+    fill, steps = _gradients(parts, descent, descent.training.momentum), [part.room("step").flat for part in parts]
 
     def update(step: int) -> None:
         fill()
@@ -172,7 +173,7 @@ def _clip(parts: list[Part], layers: list[Layer], descent: Descent) -> None:
         torch.bmm(part.left, part.right, out=gradient)
         squares += torch.linalg.vector_norm(gradient.flatten(1), dim=1).square_()
     norms = squares.sqrt_().mul_(descent.factor)
-    shrink = (descent.how.clip_norm / (norms + 1e-6)).clamp_(max=1.0)[:, None, None]
+    shrink = (descent.training.clip_norm / (norms + 1e-6)).clamp_(max=1.0)[:, None, None]
     for layer in layers:
         layer.deltas.straight.mul_(shrink)
 
@@ -192,11 +193,11 @@ def load_models(stack: DenseStack, layers: list[Layer], jobs: Sequence[Job]) -> 
                 view[slot].copy_(view[0])
 
 
-def pulls_of(jobs: Sequence[Job], how: LocalTraining, slots: int) -> Tensor | None:
+def pulls_of(jobs: Sequence[Job], training: LocalTraining, slots: int) -> Tensor | None:
     """What each party's weights are multiplied with before they join its gradient: (slots, 1, 1)."""
     import torch
 
-    pulls = [how.weight_decay + (job.correction.pull if job.correction else 0.0) for job in jobs]
+    pulls = [training.weight_decay + (job.correction.pull if job.correction else 0.0) for job in jobs]
     return torch.tensor(pulls + [0.0] * (slots - len(jobs)))[:, None, None] if any(pulls) else None
 
 
@@ -240,7 +241,7 @@ def collect(stack: DenseStack, layers: list[Layer], slots: range, places: Sequen
 
     for name, view in _as_they_travel(stack, layers).items():
         trained = view[slots.start:slots.stop]
-        if trained.is_contiguous():
+        if trained.stride(-1) == 1:
             models[name][places] = trained.numpy()
         else:  # one by one is how torch turns matrices fastest
             for place, values in zip(places, trained, strict=True):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from tequio.learners.learner import Arrays
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Target
     from tequio.learners.batched_layers import Activation
-    from tequio.learners.learner import Arrays, LocalTraining
-    from tequio.learners.losses import LossKind
+    from tequio.learners.descent import LossKind
+    from tequio.learners.learner import LocalTraining
 
     Matrix = NDArray[np.float32]
 
@@ -77,16 +79,18 @@ def backward(model: Arrays, passed: Passed, delta: Array, activation: Activation
     return {name: gradients[name] for name in model}, delta
 
 
-def stepped(model: Arrays, gradients: Arrays, memory: Memory, how: LocalTraining,
+def stepped(model: Arrays, gradients: Arrays, memory: Memory, training: LocalTraining,
             rate: float) -> tuple[Arrays, Memory]:
     """The model after one step of the optimizer, and the optimizer's memory for the next; both empty at the start."""
-    if how.clip_norm and model:
+    if training.clip_norm and model:
         length = float(np.sqrt(sum(float(np.vdot(values, values)) for values in gradients.values())))
-        shrink = np.float32(min(1.0, how.clip_norm / (length + 1e-6)))
+        shrink = np.float32(min(1.0, training.clip_norm / (length + 1e-6)))
         gradients = {name: values * shrink for name, values in gradients.items()}
-    if how.weight_decay:
-        gradients = {name: values + np.float32(how.weight_decay) * model[name] for name, values in gradients.items()}
-    moves, memory = _adam(gradients, memory) if how.optimizer == "adam" else _momentum(gradients, memory, how.momentum)
+    if training.weight_decay:
+        gradients = {name: values + np.float32(training.weight_decay) * model[name]
+                     for name, values in gradients.items()}
+    moves, memory = _adam(gradients, memory) if training.optimizer == "adam" else \
+        _momentum(gradients, memory, training.momentum)
     return {name: values - np.float32(rate) * moves[name] for name, values in model.items()}, memory
 
 

@@ -1,4 +1,6 @@
-"""How one party goes down: which rows each step takes, and what an optimizer makes of their gradients.
+"""The loss that fits a target, its scores, and how wide a model's output has to be.
+
+How one party goes down: which rows each step takes, and what an optimizer makes of their gradients.
 
 The rows are the same for one party alone and for many at once.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,18 +22,91 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tequio.data.dataset import Array, Dataset
+    from tequio.data.dataset import Array, Dataset, Target
     from tequio.learners.learner import Arrays, LocalTraining
 
 
-def batch_rows(rows: int, how: LocalTraining) -> int:
+LossKind = Literal["softmax", "sigmoid", "squares"]
+"""Cross-entropy over classes; mean of binary cross-entropies over outputs; mean of squared errors over outputs."""
+
+
+def outputs_for(target: Target) -> int:
+    """Outputs a model needs: one for a number or for two classes, else one a class or label."""
+    if target.kind == "none":
+        raise DataError("a model cannot be built for data without a target",
+                        remedy="ask the party that holds the labels")
+    return 1 if target.kind == "classes" and len(target.names) == 2 else target.size
+
+
+def loss_for(target: Target, outputs: int) -> LossKind:
+    """The loss of a model with that many outputs; two classes may have one output or two."""
+    if target.kind == "classes" and outputs == 1 and len(target.names) == 2:
+        return "sigmoid"
+    if outputs != target.size:
+        raise DataError(f"the model has {outputs} outputs, but the target '{target.name}' needs {outputs_for(target)}",
+                        remedy="let the model's factory take the number of outputs from the schema")
+    kinds: dict[str, LossKind] = {"classes": "softmax", "multilabel": "sigmoid", "number": "squares"}
+    return kinds[target.kind]
+
+
+def target_array(kind: LossKind, target: Array) -> Array:
+    """Target values in the type the loss needs: codes (rows,), or float32 (rows, outputs).
+
+    Writable, because torch warns of read-only arrays; those of shared memory are.
+    """
+    if kind == "softmax":
+        return np.require(target, np.int64, ["C", "W"])
+    values = np.require(target, np.float32, ["C", "W"])
+    return values if values.ndim == 2 else values[:, None]
+
+
+def row_losses(kind: LossKind, outputs: Tensor, target: Tensor) -> Tensor:
+    """Loss of each row."""
+    from torch.nn import functional
+
+    if kind == "softmax":
+        return functional.cross_entropy(outputs, target, reduction="none")
+    if kind == "sigmoid":
+        return functional.binary_cross_entropy_with_logits(outputs, target, reduction="none").mean(1)
+    return functional.mse_loss(outputs, target, reduction="none").mean(1)
+
+
+def mean_loss(kind: LossKind, outputs: Tensor, target: Tensor, label_weights: Tensor | None = None) -> Tensor:
+    """Mean loss of a batch; `label_weights` are those of a `Correction`."""
+    from torch.nn import functional
+
+    if label_weights is not None:
+        weights = label_weights[0] + target * (label_weights[1] - label_weights[0])
+        return functional.binary_cross_entropy_with_logits(outputs, target, weights)
+
+    if kind == "softmax":
+        return functional.cross_entropy(outputs, target)
+    if kind == "sigmoid":
+        return functional.binary_cross_entropy_with_logits(outputs, target)
+    return functional.mse_loss(outputs, target)
+
+
+def scores_of(kind: LossKind, outputs: Tensor, target: Target) -> Tensor:
+    """What `predict` gives: probabilities (rows, classes or labels), or numbers."""
+    import torch
+
+    if kind == "softmax":
+        return torch.softmax(outputs, 1)
+    if kind == "squares":
+        return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs
+    probabilities = torch.sigmoid(outputs)
+    is_two_classes = target.kind == "classes"
+    return torch.cat([1 - probabilities, probabilities], 1) if is_two_classes else probabilities
+
+
+def batch_rows(rows: int, training: LocalTraining) -> int:
     """Rows of a full batch."""
-    return how.batch or rows
+    return training.batch or rows
 
 
-def steps_of_epochs(rows: int, how: LocalTraining) -> tuple[int, ...]:
+def steps_of_epochs(rows: int, training: LocalTraining) -> tuple[int, ...]:
     """How many batches each epoch has; counting steps cuts the last epoch short."""
-    return _steps_of_epochs(-(-rows // batch_rows(rows, how)), how.epochs, how.steps)
+    return _steps_of_epochs(-(-rows // batch_rows(rows, training)), training.epochs, training.steps)
 
 
 @lru_cache(maxsize=1024)
@@ -42,19 +117,19 @@ def _steps_of_epochs(steps_an_epoch: int, epochs: int, steps: int) -> tuple[int,
     return (steps_an_epoch,) * whole + (rest,) * (rest > 0)
 
 
-def check_memory(how: LocalTraining, memory: Arrays | None) -> None:
+def check_memory(training: LocalTraining, memory: Arrays | None) -> None:
     """Refuse to forget what should be kept: whoever trains must hand over what was kept so far, if only nothing yet."""
-    if how.optimizer_memory == "kept" and memory is None:
+    if training.optimizer_memory == "kept" and memory is None:
         raise ConfigError("this training cannot keep what the optimizer remembers from round to round",
                           remedy="set local.optimizer_memory = 'fresh', or choose an algorithm such as 'fedavg' with a "
                                  "torch learner")
 
 
-def row_orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def row_orders(rows: int, training: LocalTraining, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """The rows of each epoch in the order of their batches, drawn when asked for."""
-    for steps in steps_of_epochs(rows, how):
-        order = rng.permutation(rows) if how.shuffle else np.arange(rows)
-        yield order[:steps * batch_rows(rows, how)]
+    for steps in steps_of_epochs(rows, training):
+        order = rng.permutation(rows) if training.shuffle else np.arange(rows)
+        yield order[:steps * batch_rows(rows, training)]
 
 
 def check_trainable(data: Dataset) -> None:
@@ -97,7 +172,7 @@ class Optimizer:
     Weights at the places `frozen` do not move. `memory` and `age`, its steps so far, may come from an earlier training.
     """
 
-    how: LocalTraining
+    training: LocalTraining
     rate: float
     offsets: list[Tensor] | None = None
     anchors: list[Tensor] | None = None
@@ -112,8 +187,8 @@ class Optimizer:
         import torch
 
         self.steps += 1
-        gradients = self._corrected(weights, clipped(gradients, self.how.clip_norm))
-        if self.how.optimizer == "adam":
+        gradients = self._corrected(weights, clipped(gradients, self.training.clip_norm))
+        if self.training.optimizer == "adam":
             self.memory = self.memory or [[torch.zeros_like(weight) for weight in weights] for _ in range(2)]
             first, second = self.memory
             adam_step(weights, _laid_out_like(weights, gradients), first, second, self.age + self.steps, self.rate)
@@ -125,20 +200,20 @@ class Optimizer:
 
         if self.offsets is not None:
             gradients = list(torch._foreach_add(gradients, self.offsets))
-        if self.how.weight_decay + self.pull:
-            gradients = list(torch._foreach_add(gradients, weights, alpha=self.how.weight_decay + self.pull))
+        if self.training.weight_decay + self.pull:
+            gradients = list(torch._foreach_add(gradients, weights, alpha=self.training.weight_decay + self.pull))
         if self.anchors is not None:
             gradients = list(torch._foreach_add(gradients, self.anchors, alpha=-self.pull))
-        return [torch.zeros_like(gradient) if place in self.frozen else gradient
-                for place, gradient in enumerate(gradients)] if self.frozen else gradients
+        return [torch.zeros_like(gradient) if index in self.frozen else gradient
+                for index, gradient in enumerate(gradients)] if self.frozen else gradients
 
     def _velocity(self, gradients: list[Tensor]) -> list[Tensor]:
         import torch
 
-        if not self.how.momentum:
+        if not self.training.momentum:
             return gradients
         if self.memory:
-            torch._foreach_mul_(self.memory[0], self.how.momentum)
+            torch._foreach_mul_(self.memory[0], self.training.momentum)
             torch._foreach_add_(self.memory[0], gradients)
         else:
             self.memory = [[gradient.clone() for gradient in gradients]]

@@ -65,22 +65,23 @@ class KMeans:
         return initialise("uniform", {"min": np.full(columns, self.low), "max": np.full(columns, self.high)},
                           self.clusters, rng)
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
-        """Run `how.epochs` epochs with batches of `how.batch` rows; no other setting of `how` but `shuffle` applies."""
-        refuse_private(how, "kmeans")
+        """Run `training.epochs` epochs with batches of `training.batch` rows; beside these only `shuffle` applies."""
+        refuse_private(training, "kmeans")
         if correction is not None:
             raise ConfigError("'kmeans' has no gradient to correct",
                               remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")
-        check_memory(how, None)
-        if how.steps:
+        check_memory(training, None)
+        if training.steps:
             raise ConfigError("'kmeans' counts epochs, not steps", remedy="set local.epochs instead of local.steps")
         if not len(data):
             raise DataError(f"'{data.name}' has no rows to train on", remedy="raise the partition's minimum of rows")
-        order = rng if how.shuffle else None
-        _, centroids, inertia = _epochs(model["centroids"], data, how.epochs, how.batch, self.party_rate, order)
-        batches = 1 if not how.batch else -(-len(data) // how.batch)
-        return Trained({"centroids": centroids}, how.epochs * batches, inertia / len(data), len(data))
+        order = rng if training.shuffle else None
+        _, centroids, inertia = _epochs(model["centroids"], data, training.epochs, training.batch, self.party_rate,
+                                        order)
+        batches = 1 if not training.batch else -(-len(data) // training.batch)
+        return Trained({"centroids": centroids}, training.epochs * batches, inertia / len(data), len(data))
 
     def predict(self, model: Arrays, data: Dataset) -> NDArray[np.int64]:
         """The cluster of each row."""

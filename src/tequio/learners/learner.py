@@ -135,7 +135,7 @@ class Learner(Protocol):
         """Fresh parameters for data of that schema."""
         ...
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
         """Train a copy of `model` on the rows; the rng draws the row order of each epoch and nothing else shares it."""
         ...
@@ -195,11 +195,11 @@ class Job:
 class BatchedLearner(GradientLearner, Protocol):
     """A learner that can train many parties in one go, giving each the numbers it would get alone."""
 
-    def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
+    def trains_together(self, schema: Schema, training: LocalTraining) -> bool:
         """Whether this model and this way of training have a batched form that pays."""
         ...
 
-    def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
+    def train_together(self, jobs: Sequence[Job], training: LocalTraining, *,
                        learning_rate: float | None = None) -> Sequence[Trained]:
         """Train all jobs at once; result i does not depend on which other jobs are in the call.
 

@@ -51,16 +51,16 @@ class SGDClassifier:
         """All zeros, as scikit-learn starts."""
         return _zeros_of_classes(schema, "sgd-classifier")
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
-        """Visit the rows in the rng's order for `how.epochs` epochs, or for `how.steps` rows."""
+        """Visit the rows in the rng's order for `training.epochs` epochs, or for `training.steps` rows."""
         from sklearn import linear_model
 
-        _check_settings("sgd-classifier", model, data, how, correction)
-        estimator = linear_model.SGDClassifier(loss=self.loss, **_descent(how, learning_rate))
+        _check_settings("sgd-classifier", model, data, training, correction)
+        estimator = linear_model.SGDClassifier(loss=self.loss, **_descent(training, learning_rate))
         estimator.classes_ = np.arange(len(data.schema.target.names))
         estimator.coef_, estimator.intercept_ = _to_sklearn(model)
-        steps = _descend(estimator, data, how, rng)
+        steps = _descend(estimator, data, training, rng)
         trained = _from_sklearn(estimator)
         return Trained(trained, steps, _mean_loss(self.evaluate(trained, data)), len(data))
 
@@ -86,15 +86,15 @@ class SGDRegressor:
         _check_schema(schema, "number", "sgd-regressor")
         return {"coef": np.zeros(len(schema.features)), "intercept": np.zeros(1)}
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
-        """Visit the rows in the rng's order for `how.epochs` epochs, or for `how.steps` rows."""
+        """Visit the rows in the rng's order for `training.epochs` epochs, or for `training.steps` rows."""
         from sklearn import linear_model
 
-        _check_settings("sgd-regressor", model, data, how, correction)
-        estimator = linear_model.SGDRegressor(**_descent(how, learning_rate))
+        _check_settings("sgd-regressor", model, data, training, correction)
+        estimator = linear_model.SGDRegressor(**_descent(training, learning_rate))
         estimator.coef_, estimator.intercept_ = _doubles(model).values()
-        steps = _descend(estimator, data, how, rng)
+        steps = _descend(estimator, data, training, rng)
         trained = {"coef": estimator.coef_, "intercept": estimator.intercept_}
         return Trained(trained, steps, _mean_loss(self.evaluate(trained, data)), len(data))
 
@@ -122,14 +122,14 @@ class LogisticRegression:
         """All zeros, as scikit-learn starts."""
         return _zeros_of_classes(schema, "logistic-regression")
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None) -> Trained:
-        """Run at most `how.epochs` (or `how.steps`) iterations of L-BFGS."""
+        """Run at most `training.epochs` (or `training.steps`) iterations of L-BFGS."""
         from sklearn import linear_model
         from sklearn.exceptions import ConvergenceWarning
 
-        _check_settings("logistic-regression", model, data, how, correction)
-        iterations, strength = how.steps or how.epochs, how.weight_decay * len(data)
+        _check_settings("logistic-regression", model, data, training, correction)
+        iterations, strength = training.steps or training.epochs, training.weight_decay * len(data)
         if not iterations:  # L-BFGS would take one all the same
             return Trained(_doubles(model), 0, _mean_loss(self.evaluate(model, data)), len(data))
         estimator = linear_model.LogisticRegression(C=1 / strength if strength else np.inf, warm_start=True,
@@ -161,14 +161,14 @@ def _check_schema(schema: Schema, kind: TargetKind, learner: str) -> None:
                         f"{len(schema.target.names)}")
 
 
-def _check_settings(learner: str, model: Arrays, data: Dataset, how: LocalTraining,
+def _check_settings(learner: str, model: Arrays, data: Dataset, training: LocalTraining,
                     correction: Correction | None) -> None:
-    refuse_private(how, learner)
+    refuse_private(training, learner)
     if correction is not None:
         raise ConfigError(f"'{learner}' is trained by scikit-learn, which cannot correct gradients",
                           remedy="FedProx and SCAFFOLD need a gradient learner such as 'logistic'")
-    asked = {"adam": how.optimizer == "adam", "momentum": how.momentum > 0, "clip_norm": how.clip_norm > 0,
-             "optimizer_memory": how.optimizer_memory == "kept"}
+    asked = {"adam": training.optimizer == "adam", "momentum": training.momentum > 0,
+             "clip_norm": training.clip_norm > 0, "optimizer_memory": training.optimizer_memory == "kept"}
     unknown = [setting for setting, is_asked in asked.items() if is_asked]
     if unknown:
         raise ConfigError(f"'{learner}' is trained by scikit-learn, which has no {' and no '.join(unknown)}",
@@ -203,17 +203,17 @@ def _from_sklearn(estimator: BaseEstimator) -> Arrays:
     return {"coef": np.ascontiguousarray(coef), "intercept": intercept}
 
 
-def _descent(how: LocalTraining, learning_rate: float | None) -> dict[str, str | float]:
-    return {"alpha": how.weight_decay, "learning_rate": "constant", "shuffle": False,
-            "eta0": how.learning_rate if learning_rate is None else learning_rate}
+def _descent(training: LocalTraining, learning_rate: float | None) -> dict[str, str | float]:
+    return {"alpha": training.weight_decay, "learning_rate": "constant", "shuffle": False,
+            "eta0": training.learning_rate if learning_rate is None else learning_rate}
 
 
-def _descend(estimator: BaseEstimator, data: Dataset, how: LocalTraining, rng: np.random.Generator) -> int:
+def _descend(estimator: BaseEstimator, data: Dataset, training: LocalTraining, rng: np.random.Generator) -> int:
     """Train in place, one epoch a call; returns how many rows were visited."""
     features, target = as_doubles(flat_features(data)), data.target
     estimator.n_features_in_ = features.shape[1]
     visited = 0
-    for order in _orders(len(data), how, rng):
+    for order in _orders(len(data), training, rng):
         try:
             estimator.partial_fit(features[order], target[order])
         except ValueError as cause:
@@ -223,11 +223,11 @@ def _descend(estimator: BaseEstimator, data: Dataset, how: LocalTraining, rng: n
     return visited
 
 
-def _orders(rows: int, how: LocalTraining, rng: np.random.Generator) -> Iterator[Array]:
+def _orders(rows: int, training: LocalTraining, rng: np.random.Generator) -> Iterator[Array]:
     """Row order of each epoch, the last one cut short where steps are counted."""
-    left = how.steps or rows * how.epochs
+    left = training.steps or rows * training.epochs
     while left > 0:
-        order = rng.permutation(rows) if how.shuffle else np.arange(rows)
+        order = rng.permutation(rows) if training.shuffle else np.arange(rows)
         yield order[:left]
         left -= rows
 

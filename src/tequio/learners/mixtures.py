@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from tequio.learners.losses import row_losses, target_array
+from tequio.learners.descent import row_losses, target_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
     from tequio.learners.batched_layers import Activation, DenseStack
+    from tequio.learners.descent import LossKind
     from tequio.learners.learner import Arrays, Learner
-    from tequio.learners.losses import LossKind
 
     Shares = NDArray[np.float64]
     Judge = Callable[[Shares], NDArray[np.float64]]
 
 PIECE_ROWS = 1_000
 """Rows that go through all mixtures at a time."""
+
+_ROWS, _NUMBERS = 8, 16
+"""What rows and numbers of a product are filled up to."""
 
 ROOM_NUMBERS = 2_000_000
 """Outputs of a layer in memory at a time: many mixtures take turns."""
@@ -147,12 +150,22 @@ def _outputs(stack: DenseStack, weights: dict[str, Tensor], first: Tensor, parts
     """The outputs (mixtures, rows, outputs) of some mixtures, from those of the first layer for all models."""
     import torch
 
-    values = (parts @ first.flatten(1)).view(len(parts), *first.shape[1:])
+    values = _mixed(parts, first)
     for (weight, bias), activation in zip(stack.names[1:], stack.activations, strict=True):
         _activate(values, activation)
-        mixed = (parts @ weights[weight].flatten(1)).view(len(parts), *weights[weight].shape[1:])
-        values = torch.baddbmm((parts @ weights[bias])[:, None], values, mixed.transpose(1, 2))
+        bent, mixed = _mixed(parts, weights[bias]), _mixed(parts, weights[weight])
+        values = torch.baddbmm(bent[:, None], values, mixed.transpose(1, 2))
     return values
+
+
+def _mixed(parts: Tensor, models: Tensor) -> Tensor:
+    """Every mixture of the models' arrays. Products take other kernels for a few rows, and round differently where a
+    row does not begin at a multiple of 64 bytes: both sides are filled up, so that no mixture depends on the others."""
+    from torch.nn.functional import pad
+
+    arrays = models.flatten(1)
+    filled = pad(parts, (0, 0, 0, -len(parts) % _ROWS)) @ pad(arrays, (0, -arrays.shape[1] % _NUMBERS))
+    return filled[:len(parts), :arrays.shape[1]].view(len(parts), *models.shape[1:])
 
 
 def _activate(values: Tensor, activation: Activation) -> None:

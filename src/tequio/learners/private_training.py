@@ -16,9 +16,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from tequio.errors import ConfigError, MissingExtra
-from tequio.learners.descent import batch_rows, steps_of_epochs
+from tequio.learners.descent import batch_rows, row_losses, steps_of_epochs, target_array
 from tequio.learners.learner import LocalTraining
-from tequio.learners.losses import row_losses, target_array
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -64,33 +63,33 @@ class PrivateTraining(LocalTraining):
     noise: Annotated[float, Ge(0)] | None = None
 
 
-def batch_chance(rows: int, how: LocalTraining) -> float:
+def batch_chance(rows: int, training: LocalTraining) -> float:
     """The chance of a row to be in a batch."""
-    return min(batch_rows(rows, how) / rows, 1.0)
+    return min(batch_rows(rows, training) / rows, 1.0)
 
 
-def refuse_private(how: LocalTraining, learner: str) -> None:
+def refuse_private(training: LocalTraining, learner: str) -> None:
     """For learners that would train without any noise."""
-    if isinstance(how, PrivateTraining):
+    if isinstance(training, PrivateTraining):
         raise ConfigError(f"the learner '{learner}' has no gradients of single rows, which local training 'dp-sgd' "
                           "clips and noises", remedy="choose a torch learner such as 'logistic' or 'mlp'")
 
 
-def descend_privately(ready: TorchModel, data: Dataset, how: PrivateTraining, rng: np.random.Generator,
+def descend_privately(ready: TorchModel, data: Dataset, training: PrivateTraining, rng: np.random.Generator,
                       optimizer: Optimizer, label_weights: Array | None = None) -> float:
     """Train the module's weights in place. The loss is not told: it would follow from the rows without noise."""
     if label_weights is not None:
         raise ConfigError("local training 'dp-sgd' knows no weights of labels",
                           remedy="use another algorithm, or train with 'minibatch'")
-    if how.noise is None:
+    if training.noise is None:
         raise ConfigError("the noise of local training 'dp-sgd' is not known",
                           remedy="set local.noise, or a budget: privacy.epsilon")
-    wanted, chance = target_array(ready.kind, data.target), batch_chance(len(data), how)
+    wanted, chance = target_array(ready.kind, data.target), batch_chance(len(data), training)
     with _row_gradients(ready) as wrapped:
-        for _ in range(sum(steps_of_epochs(len(data), how))):
+        for _ in range(sum(steps_of_epochs(len(data), training))):
             rows = np.flatnonzero(rng.random(len(data)) < chance)
-            sums = _clipped_sums(ready, wrapped, data, wanted, rows, how.row_clip)
-            optimizer.step(ready.weights, [_noised(total, how, rng) / (chance * len(data)) for total in sums])
+            sums = _clipped_sums(ready, wrapped, data, wanted, rows, training.row_clip)
+            optimizer.step(ready.weights, [_noised(total, training, rng) / (chance * len(data)) for total in sums])
     return float("nan")
 
 
@@ -142,10 +141,10 @@ def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, w
     return sums
 
 
-def _noised(total: Tensor, how: PrivateTraining, rng: np.random.Generator) -> Tensor:
+def _noised(total: Tensor, training: PrivateTraining, rng: np.random.Generator) -> Tensor:
     import torch
 
-    spread = (how.noise or 0.0) * how.row_clip
+    spread = (training.noise or 0.0) * training.row_clip
     if not spread:
         return total
     noise = rng.standard_normal(tuple(total.shape), dtype=np.float32) * np.float32(spread)

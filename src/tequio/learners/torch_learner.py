@@ -22,10 +22,13 @@ from tequio.learners.descent import (
     check_memory,
     check_trainable,
     diverged,
+    mean_loss,
+    row_losses,
     row_orders,
+    scores_of,
+    target_array,
 )
 from tequio.learners.learner import Trained
-from tequio.learners.losses import mean_loss, row_losses, scores_of, target_array
 from tequio.learners.mixtures import StackJudge, judge_one_by_one
 from tequio.learners.private_training import PrivateTraining, descend_privately
 from tequio.learners.torch_model import check_model, fresh_model, model_for, require_torch, seeded_beside
@@ -57,34 +60,34 @@ class TorchLearner(ABC):
 
     def initial(self, schema: Schema, rng: np.random.Generator) -> Arrays:
         """Fresh parameters, from the module's own initialisation."""
-        require_torch(f"the learner '{type(self).__name__}'")
+        self._ready(schema)  # a module that does not fit the rows is refused before the first round
         return fresh_model(self, schema, rng)
 
     def buffers(self, schema: Schema) -> frozenset[str]:
         """What travels without being trained: running means and variances."""
         return self._ready(schema).buffers
 
-    def train(self, model: Arrays, data: Dataset, how: LocalTraining, rng: np.random.Generator, *,
+    def train(self, model: Arrays, data: Dataset, training: LocalTraining, rng: np.random.Generator, *,
               learning_rate: float | None = None, correction: Correction | None = None,
               memory: Arrays | None = None) -> Trained:
         """Train a copy of `model` on the rows by autograd, going on with the optimizer's memory where it is kept."""
         check_trainable(data)
-        check_memory(how, memory)
+        check_memory(training, memory)
         ready = self._loaded(model, data.schema)
         ready.module.train()
-        rate = how.learning_rate if learning_rate is None else learning_rate
-        optimizer = optimizer_for(ready, model, how, rate, correction)
+        rate = training.learning_rate if learning_rate is None else learning_rate
+        optimizer = optimizer_for(ready, model, training, rate, correction)
         recall(optimizer, ready, memory or {})
         with seeded_beside(rng, ready.device, is_needed=ready.is_random):
             weights = correction.label_weights if correction else None
-            if isinstance(how, PrivateTraining):
-                loss = descend_privately(ready, data, how, rng, optimizer, weights)
+            if isinstance(training, PrivateTraining):
+                loss = descend_privately(ready, data, training, rng, optimizer, weights)
             else:
-                loss = descend(ready, data, how, rng, optimizer, weights)
+                loss = descend(ready, data, training, rng, optimizer, weights)
         trained = ready.dump()
         check_finite(trained, data, optimizer.steps)
         return Trained(trained, optimizer.steps, loss, len(data),
-                       memory_of(optimizer, ready) if how.optimizer_memory == "kept" else {})
+                       memory_of(optimizer, ready) if training.optimizer_memory == "kept" else {})
 
     def predict(self, model: Arrays, data: Dataset) -> Array:
         """Probabilities of classes or labels, or predicted numbers."""
@@ -123,26 +126,26 @@ class TorchLearner(ABC):
             check_model(model, ready.stack.shapes)
         return StackJudge(ready.stack, ready.kind, [base, *directions], data)
 
-    def trains_together(self, schema: Schema, how: LocalTraining) -> bool:
+    def trains_together(self, schema: Schema, training: LocalTraining) -> bool:
         """Whether the module is a stack of dense layers and not too large; any loss and any optimizer will do, but not
         training that looks at the gradients of single rows."""
         ready = self._ready(schema)
         return (ready.stack is not None and ready.device == "cpu" and ready.stack.parameters <= LARGEST
-                and not isinstance(how, PrivateTraining))
+                and not isinstance(training, PrivateTraining))
 
-    def train_together(self, jobs: Sequence[Job], how: LocalTraining, *,
+    def train_together(self, jobs: Sequence[Job], training: LocalTraining, *,
                        learning_rate: float | None = None) -> Sequence[Trained]:
         """Train all jobs in batched matrix products; modules that are no dense stack train one by one."""
         if not jobs:
             return []
-        check_memory(how, None)
+        check_memory(training, None)
         ready = self._ready(jobs[0].data.schema)
-        if (ready.stack is None or isinstance(how, PrivateTraining)
+        if (ready.stack is None or isinstance(training, PrivateTraining)
                 or any(job.correction and job.correction.frozen for job in jobs)):
-            return [self.train(job.model, job.data, how, job.rng, learning_rate=learning_rate,
+            return [self.train(job.model, job.data, training, job.rng, learning_rate=learning_rate,
                                correction=job.correction) for job in jobs]
-        rate = how.learning_rate if learning_rate is None else learning_rate
-        return train_stacks(ready.stack, ready.kind, jobs, how, rate)
+        rate = training.learning_rate if learning_rate is None else learning_rate
+        return train_stacks(ready.stack, ready.kind, jobs, training, rate)
 
     def _ready(self, schema: Schema) -> TorchModel:
         require_torch(f"the learner '{type(self).__name__}'")
@@ -154,16 +157,16 @@ class TorchLearner(ABC):
         return ready
 
 
-def optimizer_for(ready: TorchModel, start: Arrays, how: LocalTraining, rate: float,
+def optimizer_for(ready: TorchModel, start: Arrays, training: LocalTraining, rate: float,
                   correction: Correction | None) -> Optimizer:
     """The optimizer of one training, with the correction's arrays on the module's device."""
     if correction is None:
-        return Optimizer(how, rate)
+        return Optimizer(training, rate)
     anchor = start if correction.anchor is None else correction.anchor
-    return Optimizer(how, rate, pull=correction.pull,
+    return Optimizer(training, rate, pull=correction.pull,
                      offsets=None if correction.offset is None else ready.weights_like(correction.offset),
                      anchors=ready.weights_like(anchor) if correction.pull else None,
-                     frozen=tuple(place for place, name in enumerate(ready.names) if name in correction.frozen))
+                     frozen=tuple(index for index, name in enumerate(ready.names) if name in correction.frozen))
 
 
 def recall(optimizer: Optimizer, ready: TorchModel, kept: Arrays) -> None:
@@ -173,34 +176,34 @@ def recall(optimizer: Optimizer, ready: TorchModel, kept: Arrays) -> None:
     if not kept:
         return
     optimizer.age = int(kept["age"])
-    check_model(kept, {f"{kind}/{name}": ready.shapes[name] for kind in _remembered(optimizer.how)
+    check_model(kept, {f"{kind}/{name}": ready.shapes[name] for kind in _remembered(optimizer.training)
                        for name in ready.names})
     optimizer.memory = [[torch.empty_like(weight).copy_(torch.from_numpy(kept[f"{kind}/{name}"]))
                          for name, weight in zip(ready.names, ready.weights, strict=True)]
-                        for kind in _remembered(optimizer.how)]
+                        for kind in _remembered(optimizer.training)]
 
 
 def memory_of(optimizer: Optimizer, ready: TorchModel) -> Arrays:
     """What the optimizer remembers, by name."""
     kept = {f"{kind}/{name}": np.array(tensor.cpu().numpy(), order="C")
-            for kind, tensors in zip(_remembered(optimizer.how), optimizer.memory, strict=False)
+            for kind, tensors in zip(_remembered(optimizer.training), optimizer.memory, strict=False)
             for name, tensor in zip(ready.names, tensors, strict=True)}
     return {"age": np.array(optimizer.age + optimizer.steps), **kept} if kept else {}
 
 
-def _remembered(how: LocalTraining) -> tuple[str, ...]:
-    return ("first", "second") if how.optimizer == "adam" else ("velocity",) if how.momentum else ()
+def _remembered(training: LocalTraining) -> tuple[str, ...]:
+    return ("first", "second") if training.optimizer == "adam" else ("velocity",) if training.momentum else ()
 
 
-def descend(ready: TorchModel, data: Dataset, how: LocalTraining, rng: np.random.Generator,
+def descend(ready: TorchModel, data: Dataset, training: LocalTraining, rng: np.random.Generator,
             optimizer: Optimizer, label_weights: Array | None = None) -> float:
     """Train the module's weights in place; gives the mean loss of the last epoch."""
     weights = None if label_weights is None else _tensor(_checked(label_weights, ready), ready)
     wanted = target_array(ready.kind, data.target)
-    size = batch_rows(len(data), how)
+    size = batch_rows(len(data), training)
     room = np.empty((min(size, len(data)), *data.schema.shape), np.float32)
     mean = float("nan")
-    for order in row_orders(len(data), how, rng):
+    for order in row_orders(len(data), training, rng):
         total = 0.0
         for start in range(0, len(order), size):
             rows = order[start:start + size]

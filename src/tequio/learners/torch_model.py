@@ -17,7 +17,7 @@ import numpy as np
 
 from tequio.errors import ConfigError, DataError, MissingExtra, nearest
 from tequio.learners.batched_layers import stack_of
-from tequio.learners.losses import loss_for
+from tequio.learners.descent import loss_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Schema
     from tequio.learners.batched_layers import DenseStack
+    from tequio.learners.descent import LossKind
     from tequio.learners.learner import Arrays
-    from tequio.learners.losses import LossKind
 
 _MOST_KEPT = 8
 _SEED_OF_FROZEN_PARAMETERS = 0

@@ -12,8 +12,8 @@ from annotated_types import Ge
 
 from tequio.errors import DataError
 from tequio.learners.batched_layers import Activation
+from tequio.learners.descent import outputs_for
 from tequio.learners.learner import check_numeric
-from tequio.learners.losses import outputs_for
 from tequio.learners.torch_learner import TorchLearner
 from tequio.registry import register
 

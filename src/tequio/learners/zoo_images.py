@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tequio.errors import DataError
-from tequio.learners.losses import outputs_for
+from tequio.learners.descent import outputs_for
 from tequio.learners.torch_learner import TorchLearner
 from tequio.registry import register
 

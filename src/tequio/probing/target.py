@@ -20,14 +20,13 @@ from tequio.attacks.privacy.inference import (
     told,
 )
 from tequio.attacks.privacy.inversion import label_of, reconstructed
-from tequio.data.partition import Partition
-from tequio.data.splits import Split
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError
 from tequio.experiments.running.scenario import make_scenario
+from tequio.federation.aggregation import difference, zeros
 from tequio.federation.averaging import Averaging, select
 from tequio.federation.federation import Federation, Rules
-from tequio.federation.models import difference, zeros
 from tequio.federation.rng import stream
 from tequio.federation.stages import summing_stage
 from tequio.federation.task import TrainSettings

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Len
 from pydantic import Field, ValidationError, model_validator
 
-from tequio.components import explain
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.values import fits
 from tequio.experiments.config.tables import Table
 from tequio.experiments.config.toml import Given, read_toml
+from tequio.registry import explain
 
 FILE = "study.toml"
 FOLDER_VARIABLE = "TEQUIO_STUDIES"

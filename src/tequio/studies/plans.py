@@ -76,9 +76,16 @@ def make_plan(study: Study, *, quick: bool = False, seeds: int | None = None, ou
 
 
 def run_config_of(study: Study, run: str, *, quick: bool) -> Given:
-    """What all runs share, the run's own changes on top, and the quick form's on top of these."""
+    """What all runs share, the run's own changes on top, and the quick form's on top of these.
+
+    Of the tables that are shared, those that a run lists under `without` are left out, such as those that its algorithm
+    has no use for.
+    """
     given = merged(study.config, study.runs[run])
-    return merged(merged(given, study.quick.config), study.quick.runs.get(run, {})) if quick else given
+    if quick:
+        given = merged(merged(given, study.quick.config), study.quick.runs.get(run, {}))
+    left_out = given.pop("without", [])
+    return {table: value for table, value in given.items() if table not in left_out}
 
 
 def merged(below: Mapping[str, object], above: Mapping[str, object]) -> Given:

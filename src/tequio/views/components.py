@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, dataclass, is_dataclass
+from functools import partial
 from inspect import cleandoc
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from tequio.components import parameters_of, to_plain
+from tequio import registry
+from tequio.attacks.attack import Attack
+from tequio.attacks.hostility import Schedule
+from tequio.data.catalogue.entry import facts_of as described
 from tequio.data.catalogue.manifest import FILES
 from tequio.data.fetch import find
 from tequio.errors import DataError
+from tequio.experiments.config.composition import algorithms_that, learners_for, topologies_for
 from tequio.experiments.config.toml import write_toml
+from tequio.federation.algorithm import part_types
+from tequio.registry import parameters_of, to_plain
 
 if TYPE_CHECKING:
     from dataclasses import Field
 
     from tequio.data.catalogue.entry import Facts
     from tequio.experiments.running.store import Plain
+    from tequio.federation.algorithm import Algorithm
     from tequio.registry import Entry
 
 
@@ -37,15 +45,22 @@ class Parameter:
     default: Any
     required: bool
     meaning: str
+    hint: Any
 
 
 def parameters(component: Any) -> list[Parameter]:
-    """The parameters of a component, in the order of its fields."""
+    """The parameters of a component, in the order of its fields; for an attack also who attacks, and when."""
     if not is_dataclass(component):
         return []
+    if isinstance(component, type) and issubclass(component, Attack):
+        return [*_declared(component), *_declared(Schedule)]
+    return _declared(component)
+
+
+def _declared(component: Any) -> list[Parameter]:
     hints, told = get_type_hints(component, include_extras=True), meanings(component.__doc__ or "")
     return [Parameter(field.name, type_text(hints[field.name]), _default(field), _default(field) is MISSING,
-                      told.get(field.name, "")) for field in parameters_of(component)]
+                      told.get(field.name, ""), hints[field.name]) for field in parameters_of(component)]
 
 
 def meanings(docstring: str) -> dict[str, str]:
@@ -86,10 +101,39 @@ def example(entry: Entry) -> str:
         table = {word: table}
     if entry.kind in _HOSTS:
         table = {"algorithm": {"name": _HOSTS[entry.kind], **table}}
+    table = {**_companions(entry), **table}
     needed = [f"{one.name} = ...  # {one.meaning or 'needed'}" for one in parameters(entry.component) if one.required]
     # Tables that only hold another table need no line of their own.
     text = re.sub(r"^\[[\w.]+\]\n\n(?=\[)", "", write_toml(table))
     return text + "".join(f"{line}\n" for line in needed)
+
+
+def _companions(entry: Entry) -> Plain:
+    """The tables that a config needs beside a component: an algorithm that takes it, and what that works with."""
+    name = _HOSTS.get(entry.kind, entry.name if entry.kind == "algorithm" else "fedavg")
+    if entry.kind == "learner":
+        name = _first("fedavg", algorithms_that(partial(_trains, entry.name)))
+    if entry.kind == "topology":
+        name = _first("fedavg", algorithms_that(partial(_works_along, entry.name)))
+    algorithm = cast("type[Algorithm]", registry.find("algorithm", name).component)
+    tables: Plain = {} if name == "fedavg" else {"algorithm": {"name": name}}
+    if "learner" in part_types(algorithm) and "logistic" not in learners_for(algorithm):
+        tables["learner"] = {"name": learners_for(algorithm)[0]}
+    if "client-server" not in topologies_for(algorithm):
+        tables["topology"] = {"name": topologies_for(algorithm)[0]}
+    return {**tables, "devices": {"name": "mobile"}} if algorithm.needs_clock else tables
+
+
+def _first(wanted: str, names: list[str]) -> str:
+    return wanted if wanted in names or not names else names[0]
+
+
+def _trains(learner: str, algorithm: type[Algorithm]) -> bool:
+    return "learner" in part_types(algorithm) and learner in learners_for(algorithm)
+
+
+def _works_along(topology: str, algorithm: type[Algorithm]) -> bool:
+    return topology in topologies_for(algorithm)
 
 
 def type_text(hint: Any) -> str:
@@ -127,9 +171,8 @@ NOT_HERE = ("damaged", "to fetch", "to get by hand")
 
 
 def facts_of(entry: Entry) -> Facts | None:
-    """What the catalogue knows; datasets of plugins may come without."""
-    facts: Facts | None = getattr(entry.component, "facts", None)
-    return facts
+    """What the catalogue says of a dataset."""
+    return described(entry.component)
 
 
 def where_is(facts: Facts | None) -> str:

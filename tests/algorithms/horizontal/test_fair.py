@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tequio.algorithms.horizontal.agnostic import on_simplex
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from parts import Parts
+from tequio.algorithms.horizontal.fair import on_simplex
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 LOCAL = LocalTraining(epochs=1, batch=0, learning_rate=0.1)
 LONGER = LocalTraining(epochs=2, batch=0, learning_rate=0.3)
@@ -37,7 +35,7 @@ class Play:
         engine.open(people)
         self.federation = Federation(people, engine)
         parts = Parts(build("learner", "mlp", {"hidden": []}), local)
-        self.algorithm = build("algorithm", algorithm, parameters, parts={"parts": parts})
+        self.algorithm = build("algorithm", algorithm, parameters, parts=parts)
         self.state = self.algorithm.start(self.federation)
 
     def rounds(self, count):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import toy
 
-from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.data.splits import Split
+from tequio.algorithms.horizontal.fedavg import FedAvg, FedAvgMix
+from tequio.data.partition import Split
+from tequio.federation.evaluation import OwnModel
 from tequio.federation.rng import stream
 from tequio.learners.learner import LocalTraining
 
@@ -15,7 +16,7 @@ from tequio.learners.learner import LocalTraining
 @pytest.mark.parametrize(("rule", "expected"), [("size", (2 * 1.0 + 1 * -0.5) / 3), ("uniform", (1.0 - 0.5) / 2)])
 def test_the_mean_is_weighted_by_rows_or_uniform(rule: str, expected: float) -> None:
     # From 0 with rate 0.5: two rows of target 2 go to 1, one row of target -1 goes to -0.5.
-    state = toy.run(FedAvg(weights=rule, parts=toy.parts()), toy.federation(toy.targets([2.0, 2.0], -1.0)))
+    state = toy.run(FedAvg(weights=rule, **toy.parts()), toy.federation(toy.targets([2.0, 2.0], -1.0)))
     assert toy.weights(state) == pytest.approx([expected], abs=1e-15)
 
 
@@ -24,7 +25,7 @@ def test_one_party_with_all_rows_equals_an_independent_torch_loop() -> None:
 
     (features, target), = toy.random_parties([23], columns=4)
     local = LocalTraining(epochs=3, batch=5, learning_rate=0.05, momentum=0.8, weight_decay=0.01)
-    state = toy.run(FedAvg(parts=toy.parts(local)), toy.federation([(features, target)], seed=11))
+    state = toy.run(FedAvg(**toy.parts(local)), toy.federation([(features, target)], seed=11))
 
     w = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([w], lr=0.05, momentum=0.8, weight_decay=0.01)
@@ -41,7 +42,7 @@ def test_one_party_with_all_rows_equals_an_independent_torch_loop() -> None:
 
 def test_a_round_equals_averaging_models_in_numpy() -> None:
     rows = toy.random_parties([7, 3, 5])
-    state = toy.run(FedAvg(parts=toy.parts()), toy.federation(rows), rounds=4)
+    state = toy.run(FedAvg(**toy.parts()), toy.federation(rows), rounds=4)
     w = np.zeros(3)
     for _ in range(4):
         local = [w - 0.5 * x.T @ (x @ w - y) / len(y) for x, y in rows]
@@ -52,25 +53,25 @@ def test_a_round_equals_averaging_models_in_numpy() -> None:
 def test_mixing_starts_from_part_of_the_own_model() -> None:
     # Rate 0.5 halves the way to the target. Round 1: 0 -> 4 and 0 -> 0, mean 2. Round 2 with mix 0.25 starts at
     # 0.75 * 4 + 0.25 * 2 = 3.5 -> 5.75 and 0.75 * 0 + 0.25 * 2 = 0.5 -> 0.25, mean 3.
-    federation, algorithm = toy.federation(toy.targets(8.0, 0.0)), FedAvg(mix=0.25, parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets(8.0, 0.0)), FedAvgMix(mix=0.25, **toy.parts())
     state = toy.run(algorithm, federation)
     assert toy.weights(state) == [2.0]
     state = toy.one_more(algorithm, federation, state)
     assert toy.weights(state) == [3.0]
-    assert {party: kept["own_model"]["w"].tolist() for party, kept in federation.engine.states().items()} == {
+    assert {party: own["model"]["w"].tolist() for party, own in toy.kept(federation, OwnModel).items()} == {
         0: [5.75], 1: [0.25]}
 
 
-def test_a_mix_of_one_replaces_and_parties_keep_nothing() -> None:
+def test_without_a_mix_the_model_replaces_and_parties_keep_nothing() -> None:
     federation = toy.federation(toy.targets(8.0, 0.0))
-    state = toy.run(FedAvg(mix=1.0, parts=toy.parts()), federation, rounds=2)
+    state = toy.run(FedAvg(**toy.parts()), federation, rounds=2)
     assert toy.weights(state) == [3.0 - 0.0]  # 2 -> 5 and 2 -> 1
     assert federation.engine.states() == {}
 
 
 def test_parties_evaluate_the_model_they_would_start_from() -> None:
     split = Split(validation=0.0, test=0.5)
-    federation, algorithm = toy.federation(toy.targets([8.0, 8.0]), split=split), FedAvg(mix=0.5, parts=toy.parts())
+    federation, algorithm = toy.federation(toy.targets([8.0, 8.0]), split=split), FedAvgMix(mix=0.5, **toy.parts())
     state = toy.run(algorithm, federation, rounds=2)
     # Round 1: 0 -> 4, and 4 is global too; round 2: 4 -> 6. A mix of own 6 and global 6.
     tally, = algorithm.evaluate(federation, state, "test", federation.everyone()).values()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import toy
 
-from tequio.algorithms.horizontal.feddyn import FedDyn
+import tequio
+from parts import Parts
+from tequio.algorithms.horizontal.feddyn import DynMemory, FedDyn
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Parts
 from tequio.federation.selection import FixedParties
-from tequio.learners.kmeans import KMeans
 from tequio.learners.learner import LocalTraining
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Losses (w - b)^2 / 2 plus alpha/2 (w - received)^2 with alpha 1: rate 1 / (1 + alpha) reaches the minimum in one step.
 EXACT = LocalTraining(batch=0, learning_rate=0.5)
@@ -24,24 +29,24 @@ def test_two_rounds_by_hand() -> None:
     # Round 2: party 0 minimises (w-6)^2/2 + 3 w + (w-3)^2/2: w - 6 + 3 + w - 3 = 0 at 3, g stays -3;
     #          party 1 minimises w^2/2 + (w-3)^2/2 at 1.5, g = 0 - (1.5 - 3) = 1.5.
     #          h = -1.5 - (0 - 1.5) / 2 = -0.75; w = 2.25 + 0.75 = 3, the optimum of the mean loss.
-    federation, algorithm = toy.federation(toy.targets(6.0, 0.0)), FedDyn(regularisation=1.0, parts=toy.parts(EXACT))
+    federation, algorithm = toy.federation(toy.targets(6.0, 0.0)), FedDyn(regularisation=1.0, **toy.parts(EXACT))
     state = toy.run(algorithm, federation)
     assert (toy.weights(state), state.memory["h"]["w"]) == ([3.0], [-1.5])
-    assert [kept["gradient"]["w"][0] for kept in federation.engine.states().values()] == [-3.0, 0.0]
+    assert [own["gradient"]["w"][0] for own in toy.kept(federation, DynMemory).values()] == [-3.0, 0.0]
     state = toy.one_more(algorithm, federation, state)
     assert (toy.weights(state), state.memory["h"]["w"]) == ([3.0], [-0.75])
-    assert [kept["gradient"]["w"][0] for kept in federation.engine.states().values()] == [-3.0, 1.5]
+    assert [own["gradient"]["w"][0] for own in toy.kept(federation, DynMemory).values()] == [-3.0, 1.5]
 
 
 def test_rounds_with_some_parties_equal_the_paper_written_out() -> None:
     rows, alpha, rate, steps = toy.random_parties([4, 6, 5]), 0.3, 0.1, 4
     local = LocalTraining(epochs=steps, batch=0, learning_rate=rate)
     federation = toy.federation(rows)
-    state = FedDyn(regularisation=alpha, parts=toy.parts(local)).start(federation)
+    state = FedDyn(regularisation=alpha, **toy.parts(local)).start(federation)
     w, h, gradients = np.zeros(3), np.zeros(3), [np.zeros(3) for _ in rows]
     for cohort in ([0, 1, 2], [0, 2], [1], [1, 2]):
         selector = FixedParties(tuple(str(party) for party in cohort))
-        algorithm = FedDyn(regularisation=alpha, parts=Parts(toy.LeastSquares(), local, selector))
+        algorithm = FedDyn(regularisation=alpha, **Parts(toy.LeastSquares(), local, selector))
         state = toy.one_more(algorithm, federation, state)
         trained = []
         for party in cohort:
@@ -60,10 +65,11 @@ def test_it_ends_at_the_optimum_of_the_mean_loss() -> None:
     # Curvatures 1 and 9 with optima 0 and 10: the mean loss is least at 9, the mean of the optima is 5.
     local = LocalTraining(epochs=40, batch=0, learning_rate=0.1)
     rows = [([1.0], [0.0]), ([3.0], [30.0])]
-    state = toy.run(FedDyn(regularisation=1.0, parts=toy.parts(local)), toy.federation(rows), rounds=80)
+    state = toy.run(FedDyn(regularisation=1.0, **toy.parts(local)), toy.federation(rows), rounds=80)
     assert toy.weights(state)[0] == pytest.approx(9.0, abs=1e-6)
 
 
-def test_a_learner_without_gradients_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'feddyn' works on gradients"):
-        FedDyn(parts=Parts(KMeans())).start(toy.federation(toy.targets(1.0)))
+def test_a_learner_without_gradients_is_refused_before_work_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="feddyn works on gradients; for 'kmeans' use "):
+        tequio.run(algorithm="feddyn", learner="kmeans", data="iris", rounds=1, output={"folder": str(tmp_path)})
+    assert not any(tmp_path.iterdir())

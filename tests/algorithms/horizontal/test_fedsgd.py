@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import toy
 
-from tequio.algorithms.horizontal.fedsgd import FedSGD
+import tequio
+from tequio.algorithms.horizontal.fedavg import FedSGD
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Parts
-from tequio.learners.kmeans import KMeans
 from tequio.learners.learner import LocalTraining
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_round_is_one_full_batch_step_on_pooled_rows() -> None:
     rows = toy.random_parties([6, 1, 11])
     local = LocalTraining(epochs=5, batch=2, momentum=0.9, optimizer="adam", learning_rate=0.2, weight_decay=0.03)
-    state = toy.run(FedSGD(parts=toy.parts(local)), toy.federation(rows), rounds=3)
+    state = toy.run(FedSGD(**toy.parts(local)), toy.federation(rows), rounds=3)
     x, y = np.concatenate([part[0] for part in rows]), np.concatenate([part[1] for part in rows])
     w = np.zeros(3)
     for _ in range(3):
@@ -25,10 +29,11 @@ def test_a_round_is_one_full_batch_step_on_pooled_rows() -> None:
 
 
 def test_uniform_weights_average_the_gradients_alike() -> None:
-    state = toy.run(FedSGD(weights="uniform", parts=toy.parts()), toy.federation(toy.targets([2.0, 2.0], -1.0)))
+    state = toy.run(FedSGD(weights="uniform", **toy.parts()), toy.federation(toy.targets([2.0, 2.0], -1.0)))
     assert toy.weights(state) == [0.25]
 
 
-def test_a_learner_without_gradients_is_refused_before_work_starts() -> None:
-    with pytest.raises(ConfigError, match="'fedsgd' works on gradients, and the learner 'KMeans' has none"):
-        FedSGD(parts=Parts(KMeans())).start(toy.federation(toy.targets(1.0)))
+def test_a_learner_without_gradients_is_refused_before_work_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="fedsgd works on gradients; for 'kmeans' use "):
+        tequio.run(algorithm="fedsgd", learner="kmeans", data="iris", rounds=1, output={"folder": str(tmp_path)})
+    assert not any(tmp_path.iterdir())

@@ -13,17 +13,17 @@ from tequio.algorithms.horizontal.hybridfl import HybridFL, hand_over_rows, plan
 from tequio.errors import PartyError
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Mobile
-from tequio.federation.selection import Choice, Turn
+from tequio.federation.selection import Choice, SelectionContext, Selector
 
 
 @dataclass(frozen=True)
-class Offering:
+class Offering(Selector):
     """Chooses some parties, and says what the others offer."""
 
     parties: tuple[int, ...]
     offers: Any
 
-    def choose(self, turn: Turn) -> Choice:
+    def choose(self, context: SelectionContext) -> Choice:
         return Choice(np.array(self.parties, dtype=np.int64), {"offers": self.offers})
 
 
@@ -72,7 +72,7 @@ def test_the_coordinator_is_one_more_participant(weights: Any, expected: float) 
     federation = on_the_clock(rows, overrides={2: {"share_rows": True}})
     told: list[Any] = []
     federation.record = lambda kind, facts: told.append(facts) if kind == "rows handed over" else None
-    algorithm = HybridFL(weights=weights, parts=toy.parts(selector=Offering((0, 1), offers())))
+    algorithm = HybridFL(weights=weights, **toy.parts(selector=Offering((0, 1), offers())))
     state = toy.run(algorithm, federation)
     assert float(toy.weights(state)[0]) == pytest.approx(expected)
     assert told == [{"round": 1, "parties": [2], "rows": 2}]
@@ -83,14 +83,14 @@ def test_without_rows_it_is_federated_averaging() -> None:
     rows = [labelled([2.0]), labelled([4.0]), labelled([0.0, 0.0])]
     for given in (offers(window=0.0), {}):
         federation = on_the_clock(rows, overrides={2: {"share_rows": True}})
-        state = toy.run(HybridFL(parts=toy.parts(selector=Offering((0, 1), given))), federation)
+        state = toy.run(HybridFL(**toy.parts(selector=Offering((0, 1), given))), federation)
         assert float(toy.weights(state)[0]) == pytest.approx(1.5)
 
 
 def test_a_party_that_did_not_consent_refuses_itself() -> None:
     federation = on_the_clock([labelled([2.0]), labelled([4.0]), labelled([0.0, 0.0])])
     with pytest.raises(PartyError, match="party '2' was asked to hand over rows, and its settings do not allow that"):
-        toy.run(HybridFL(parts=toy.parts(selector=Offering((0, 1), offers()))), federation)
+        toy.run(HybridFL(**toy.parts(selector=Offering((0, 1), offers()))), federation)
     with pytest.raises(PartyError, match="hand over rows"):
         federation.off_the_clock().ask([0], hand_over_rows, {"wanted": np.array([1])})
 
@@ -98,7 +98,7 @@ def test_a_party_that_did_not_consent_refuses_itself() -> None:
 def test_the_coordinator_trains_alone_when_nobody_was_chosen() -> None:
     federation = on_the_clock([labelled([2.0]), labelled([4.0]), labelled([0.0, 0.0])],
                               overrides={2: {"share_rows": True}})
-    algorithm = HybridFL(parts=toy.parts(selector=Offering((), offers())))
+    algorithm = HybridFL(**toy.parts(selector=Offering((), offers())))
     state = toy.one_more(algorithm, federation, algorithm.start(federation).next({"w": np.array([6.0])}))
     assert float(toy.weights(state)[0]) == pytest.approx(3.0)
     assert federation.clock.now == 0.0
@@ -107,5 +107,5 @@ def test_the_coordinator_trains_alone_when_nobody_was_chosen() -> None:
 def test_a_party_that_gives_fewer_rows_than_it_offered_is_no_trouble() -> None:
     rows = [labelled([2.0]), labelled([4.0]), labelled([7.0])]  # no row of class 0, whatever was said
     federation = on_the_clock(rows, overrides={2: {"share_rows": True}})
-    state = toy.run(HybridFL(parts=toy.parts(selector=Offering((0, 1), offers()))), federation)
+    state = toy.run(HybridFL(**toy.parts(selector=Offering((0, 1), offers()))), federation)
     assert float(toy.weights(state)[0]) == pytest.approx(1.5)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import toy
 
+import tequio
+from parts import Parts
 from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.algorithms.horizontal.scaffold import Scaffold
+from tequio.algorithms.horizontal.scaffold import ControlMemory, Scaffold
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Parts
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
+from tequio.federation.averaging import Averaged
+from tequio.federation.exchange import Replies, Reply
 from tequio.federation.selection import FixedParties
-from tequio.learners.kmeans import KMeans
 from tequio.learners.learner import LocalTraining
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOCAL = LocalTraining(epochs=2, batch=2, learning_rate=0.1)
 
@@ -23,8 +28,8 @@ LOCAL = LocalTraining(epochs=2, batch=2, learning_rate=0.1)
 @pytest.mark.parametrize("control_from", ["path", "gradient"])
 def test_with_zero_control_variates_it_is_federated_averaging_bit_for_bit(weights: str, control_from: str) -> None:
     rows = toy.random_parties([5, 9, 2])
-    plain = toy.run(FedAvg(weights=weights, parts=toy.parts(LOCAL)), toy.federation(rows))
-    algorithm = Scaffold(weights=weights, control_from=control_from, parts=toy.parts(LOCAL))
+    plain = toy.run(FedAvg(weights=weights, **toy.parts(LOCAL)), toy.federation(rows))
+    algorithm = Scaffold(weights=weights, control_from=control_from, **toy.parts(LOCAL))
     assert toy.weights(toy.run(algorithm, toy.federation(rows))).tobytes() == toy.weights(plain).tobytes()
 
 
@@ -33,7 +38,7 @@ def test_with_zero_control_variates_it_is_federated_averaging_bit_for_bit(weight
 def test_rounds_with_some_parties_equal_the_paper_written_out(control_from: str, coordinator_rate: float) -> None:
     rows, steps, rate = toy.random_parties([4, 6, 5]), 3, 0.2
     algorithm = Scaffold(control_from=control_from, coordinator_rate=coordinator_rate, weights="uniform",
-                         parts=toy.parts(LocalTraining(epochs=steps, batch=0, learning_rate=rate)))
+                         **toy.parts(LocalTraining(epochs=steps, batch=0, learning_rate=rate)))
     federation = toy.federation(rows)
     state = algorithm.start(federation)
 
@@ -41,7 +46,7 @@ def test_rounds_with_some_parties_equal_the_paper_written_out(control_from: str,
     for cohort in ([0, 1, 2], [0, 2], [1], [0, 1, 2]):
         selector = FixedParties(tuple(str(party) for party in cohort))
         chosen = Scaffold(control_from=control_from, coordinator_rate=coordinator_rate, weights="uniform",
-                          parts=Parts(algorithm.learner, algorithm.parts.local, selector))
+                          **Parts(algorithm.learner, algorithm.local, selector))
         state = toy.one_more(chosen, federation, state)
         changes, control_changes = [], []
         for party in cohort:
@@ -59,7 +64,9 @@ def test_rounds_with_some_parties_equal_the_paper_written_out(control_from: str,
         x, c = x + coordinator_rate * np.mean(changes, axis=0), c + np.sum(control_changes, axis=0) / len(rows)
     np.testing.assert_allclose(toy.weights(state), x, rtol=1e-12)
     np.testing.assert_allclose(state.memory["control"]["w"], c, rtol=1e-12)
-    for party, kept in federation.engine.states().items():
+    own = toy.kept(federation, ControlMemory)
+    assert sorted(own) == [0, 1, 2]
+    for party, kept in own.items():
         np.testing.assert_allclose(kept["control"]["w"], c_i[party], rtol=1e-12)
 
 
@@ -68,22 +75,26 @@ def test_a_party_estimates_its_mean_gradient_with_momentum_too() -> None:
     rows = [(np.full(4, 1e-9), np.full(4, 1e9))]
     local = LocalTraining(epochs=3, batch=2, learning_rate=0.1, momentum=0.9)
     federation = toy.federation(rows)
-    toy.run(Scaffold(parts=toy.parts(local)), federation)
-    assert federation.engine.states()[0]["control"]["w"] == pytest.approx([-1.0], rel=1e-9)
+    toy.run(Scaffold(**toy.parts(local)), federation)
+    assert toy.kept(federation, ControlMemory)[0]["control"]["w"] == pytest.approx([-1.0], rel=1e-9)
 
 
 def test_weights_by_size_weigh_control_variates_alike() -> None:
     # Targets 2 (three rows) and -2 (one row): gradients at 0 are -2 and 2, so c = (3 * -2 + 1 * 2) / 4.
-    algorithm = Scaffold(weights="size", parts=toy.parts())
+    algorithm = Scaffold(weights="size", **toy.parts())
     state = toy.run(algorithm, toy.federation(toy.targets([2.0, 2.0, 2.0], -2.0)))
     assert state.memory["control"]["w"] == [-1.0]
 
 
 @pytest.mark.parametrize(("weights", "share"), [("size", 0.75), ("uniform", 0.5)])
 def test_noise_in_nobodys_name_is_no_answer(weights: str, share: float) -> None:
-    algorithm, federation = Scaffold(weights=weights, parts=toy.parts()), toy.federation(toy.targets([2.0] * 3, -2.0))
-    assert algorithm.share_of_all(federation, Replies((Reply(0, {}),))) == share
-    assert algorithm.share_of_all(federation, Replies((Reply(-1, {}),))) == 0.0
+    algorithm, federation = Scaffold(weights=weights, **toy.parts()), toy.federation(toy.targets([2.0] * 3, -2.0))
+
+    def share_of(party: int) -> float:
+        replies = Replies((Reply(party, {}),))
+        return algorithm.share_of_all(Averaged(federation, algorithm.start(federation), replies, np.ones(1), {}))
+
+    assert (share_of(0), share_of(-1)) == (share, 0.0)
 
 
 def test_control_removes_the_drift_that_federated_averaging_ends_in() -> None:
@@ -91,16 +102,17 @@ def test_control_removes_the_drift_that_federated_averaging_ends_in() -> None:
     # the optimum of the mean loss, (1 * 0 + 9 * 10) / (1 + 9) = 9.
     rows = [([1.0], [0.0]), ([3.0], [30.0])]
     local = LocalTraining(epochs=40, batch=0, learning_rate=0.1)
-    plain = toy.run(FedAvg(parts=toy.parts(local)), toy.federation(rows), rounds=60)
-    controlled = toy.run(Scaffold(parts=toy.parts(local)), toy.federation(rows), rounds=60)
+    plain = toy.run(FedAvg(**toy.parts(local)), toy.federation(rows), rounds=60)
+    controlled = toy.run(Scaffold(**toy.parts(local)), toy.federation(rows), rounds=60)
     assert toy.weights(plain)[0] == pytest.approx(5.0, abs=0.1)
     assert toy.weights(controlled)[0] == pytest.approx(9.0, abs=1e-3)
 
 
-def test_what_it_cannot_work_with_is_refused_before_work_starts() -> None:
+def test_what_it_cannot_work_with_is_refused_before_work_starts(tmp_path: Path) -> None:
     federation, adam = toy.federation(toy.targets(1.0)), LocalTraining(optimizer="adam")
     with pytest.raises(ConfigError, match="which 'adam' hides"):
-        Scaffold(parts=toy.parts(adam)).start(federation)
-    assert Scaffold(control_from="gradient", parts=toy.parts(adam)).start(federation)
-    with pytest.raises(ConfigError, match="'scaffold' works on gradients"):
-        Scaffold(parts=Parts(KMeans())).start(federation)
+        Scaffold(**toy.parts(adam)).start(federation)
+    assert Scaffold(control_from="gradient", **toy.parts(adam)).start(federation)
+    with pytest.raises(ConfigError, match="scaffold works on gradients; for 'kmeans' use "):
+        tequio.run(algorithm="scaffold", learner="kmeans", data="iris", rounds=1, output={"folder": str(tmp_path)})
+    assert not any(tmp_path.iterdir())

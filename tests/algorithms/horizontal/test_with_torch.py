@@ -7,19 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from tequio.algorithms.baselines.centralised import Centralised
-from tequio.algorithms.horizontal.fedavg import FedAvg
+from parts import Parts
+from tequio.algorithms.baselines.unfederated import Centralised
+from tequio.algorithms.horizontal.fedavg import FedAvg, FedSGD
 from tequio.algorithms.horizontal.feddyn import FedDyn
 from tequio.algorithms.horizontal.fednova import FedNova
 from tequio.algorithms.horizontal.fedprox import FedProx
-from tequio.algorithms.horizontal.fedsgd import FedSGD
 from tequio.algorithms.horizontal.scaffold import Scaffold
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
@@ -69,9 +66,9 @@ def same_bytes(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> b
 @pytest.mark.parametrize("algorithm", [FedAvg, FedProx, Scaffold, FedNova, Centralised])
 def test_one_party_with_all_rows_trains_as_if_centralised(algorithm) -> None:
     options = {"proximal": 0.0} if algorithm is FedProx else {}
-    model = play(algorithm(**options, parts=Parts(LEARNER, LOCAL)), federation([90]))
+    model = play(algorithm(**options, **Parts(LEARNER, LOCAL)), federation([90]))
 
-    module = network(FedAvg(parts=Parts(LEARNER)).start(federation([90])).model)
+    module = network(FedAvg(**Parts(LEARNER)).start(federation([90])).model)
     optimizer, order_rng = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.5), stream(9, "train", 1, 0)
     for _ in range(2):
         order = order_rng.permutation(90)
@@ -84,8 +81,8 @@ def test_one_party_with_all_rows_trains_as_if_centralised(algorithm) -> None:
 
 
 def test_fedsgd_is_one_step_on_the_pooled_rows() -> None:
-    model = play(FedSGD(parts=Parts(LEARNER, LOCAL)), federation([50, 3, 37]))
-    module = network(FedAvg(parts=Parts(LEARNER)).start(federation([90])).model)
+    model = play(FedSGD(**Parts(LEARNER, LOCAL)), federation([50, 3, 37]))
+    module = network(FedAvg(**Parts(LEARNER)).start(federation([90])).model)
     nn.functional.cross_entropy(module(torch.tensor(FEATURES)), torch.tensor(LABELS)).backward()
     torch.optim.SGD(module.parameters(), lr=0.1).step()
     assert_close(model, module, 1e-7)
@@ -93,21 +90,21 @@ def test_fedsgd_is_one_step_on_the_pooled_rows() -> None:
 
 @pytest.mark.parametrize("sizes", [[50, 3, 37], [30, 30, 30]])
 def test_corrections_of_zero_change_no_bit(sizes: list[int]) -> None:
-    plain = play(FedAvg(parts=Parts(LEARNER, LOCAL)), federation(sizes))
-    assert same_bytes(play(Scaffold(parts=Parts(LEARNER, LOCAL)), federation(sizes)), plain)
-    assert same_bytes(play(FedProx(proximal=0.0, parts=Parts(LEARNER, LOCAL)), federation(sizes)), plain)
+    plain = play(FedAvg(**Parts(LEARNER, LOCAL)), federation(sizes))
+    assert same_bytes(play(Scaffold(**Parts(LEARNER, LOCAL)), federation(sizes)), plain)
+    assert same_bytes(play(FedProx(proximal=0.0, **Parts(LEARNER, LOCAL)), federation(sizes)), plain)
 
 
 def test_fednova_with_equal_steps_is_federated_averaging() -> None:
-    plain = play(FedAvg(parts=Parts(LEARNER, LOCAL)), federation([30, 30, 30]), rounds=3)
-    normalised = play(FedNova(parts=Parts(LEARNER, LOCAL)), federation([30, 30, 30]), rounds=3)
+    plain = play(FedAvg(**Parts(LEARNER, LOCAL)), federation([30, 30, 30]), rounds=3)
+    normalised = play(FedNova(**Parts(LEARNER, LOCAL)), federation([30, 30, 30]), rounds=3)
     for name, values in plain.items():
         np.testing.assert_allclose(normalised[name], values, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("algorithm", [Scaffold, FedDyn, FedNova, FedProx])
 def test_rounds_with_corrections_lower_the_loss(algorithm) -> None:
-    made, everyone = algorithm(parts=Parts(LEARNER, LOCAL)), federation([50, 3, 37])
+    made, everyone = algorithm(**Parts(LEARNER, LOCAL)), federation([50, 3, 37])
     state = made.start(everyone)
     before = made.score(everyone, state, everyone.population.dataset)["loss_sum"]
     after = made.score(everyone, state.next(play(made, everyone, rounds=10)), everyone.population.dataset)["loss_sum"]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tequio import registry
-from tequio.experiments import deploying, flower_party  # noqa: F401
+from tequio.experiments.deploying.deploying import flower_party
 
 
 def main(homes: list[str]) -> None:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.engines.flower import carrier
-from tequio.engines.flower.post import Answer
-from tequio.engines.network.audit import entries, verify
+from tequio.engines.flower import engine as flower_engine
+from tequio.engines.flower.transport import NodeReply
 from tequio.engines.network.homes import PartyHome
-from tequio.engines.network.wire import Begin, End, Hello, Work, frame
+from tequio.engines.network.telemetry import entries, verify
+from tequio.engines.network.wire import Begin, End, Hello, TaskRequest, frame
 from tequio.errors import ConfigError, EngineError, PartyError
-from tequio.experiments.config import load_config
-from tequio.experiments.flower_coordinator import lead
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.flower_coordinator import lead
+from tequio.experiments.running.scenario import make_scenario
 
 from .village import CONFIGS, Village, living_at, make_homes, write_configs
 
@@ -24,7 +24,7 @@ from .village import CONFIGS, Village, living_at, make_homes, write_configs
 @pytest.fixture(autouse=True)
 def no_time_lost(monkeypatch):
     for name in ("POLL", "ASK_AGAIN", "LOOK_FOR_NODES"):
-        monkeypatch.setattr(carrier, name, 0.001)
+        monkeypatch.setattr(flower_engine, name, 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def test_letters_carry_a_run_to_the_numbers_of_a_simulation(name, dealt, village
 
 def test_each_letter_tells_a_party_of_the_run_again_and_the_audit_log_says_so_once(dealt, homes, village, tmp_path):
     lead(config_of(dealt, tmp_path, rounds=1), village, "a-run")
-    kinds = [type(letter.message) for node, letter in village.sent if node == 71]
+    kinds = [type(request.message) for node, request in village.sent if node == 71]
     assert kinds[:2] == [type(None), Begin]
-    assert set(kinds[2:-1]) == {Work}
+    assert set(kinds[2:-1]) == {TaskRequest}
     assert kinds[-1] is End
     events = [entry["event"] for entry in entries(homes[0] / "audit.jsonl")]
-    assert events == ["run accepted", *["task done"] * kinds.count(Work), "run over"]
+    assert events == ["run accepted", *["task done"] * kinds.count(TaskRequest), "run over"]
     assert verify(homes[0] / "audit.jsonl") == len(events)
 
 
@@ -97,15 +97,15 @@ def test_a_list_of_coordinators_cannot_be_kept_inside_flower(dealt, homes, villa
 
 
 def test_a_run_that_waits_for_a_person_is_asked_about_until_it_is_approved(dealt, homes, village, tmp_path):
-    from tequio.engines.network.approvals import Approvals
+    from tequio.engines.network.policy import Approvals
 
     (homes[2] / "policy.toml").write_text('approval = "run"\n')
     asked, answer = [], village.people[73]
 
-    def person(name, letter):
-        said = answer(name, letter)
-        if isinstance(letter.message, Begin):
-            asked.append(letter)
+    def person(name, request):
+        said = answer(name, request)
+        if isinstance(request.message, Begin):
+            asked.append(request)
             if len(asked) == 3:
                 Approvals(homes[2] / "approvals").decide("a-run", approved=True)
         return said
@@ -126,19 +126,19 @@ def test_two_nodes_that_say_they_are_one_party_are_both_refused(dealt, homes, vi
 def test_a_second_claim_during_a_run_does_not_take_the_party_over(dealt, homes, village, tmp_path):
     first = village.people[71]
 
-    def and_then_an_impostor(name, letter):
-        if isinstance(letter.message, Work):
+    def and_then_an_impostor(name, request):
+        if isinstance(request.message, TaskRequest):
             village.people[79] = living_at(homes[0])
-        return first(name, letter)
+        return first(name, request)
 
     village.people[71] = and_then_an_impostor
     lead(config_of(dealt, tmp_path), village, "a-run")
-    told = {type(letter.message) for node, letter in village.sent if node == 79}
+    told = {type(request.message) for node, request in village.sent if node == 79}
     assert told == {type(None)}
 
 
 def test_a_node_that_is_no_party_is_named_when_one_is_missing(dealt, village, tmp_path):
-    village.people[72] = lambda name, letter: Answer(name, error="No module named 'tequio'")
+    village.people[72] = lambda name, request: NodeReply(name, error="No module named 'tequio'")
     with pytest.raises(EngineError, match=r"parties did not dial in .*: 1; SuperNode 72 is no party of tequio: its "
                                           "SuperNode says: No module named 'tequio'"):
         lead(config_of(dealt, tmp_path, **{"engine.wait": 2}), village, "a-run")
@@ -146,7 +146,7 @@ def test_a_node_that_is_no_party_is_named_when_one_is_missing(dealt, village, tm
 
 def test_nodes_of_others_do_not_disturb_a_run(dealt, village, tmp_path):
     alone = lead(config_of(dealt, tmp_path, rounds=1), village, "undisturbed")
-    village.people[99] = lambda name, letter: Answer(name, error="ValueError")
+    village.people[99] = lambda name, request: NodeReply(name, error="ValueError")
     disturbed = lead(config_of(dealt, tmp_path, rounds=1), village, "a-run")
     assert disturbed.summary["model_sha256"] == alone.summary["model_sha256"]
 
@@ -158,15 +158,15 @@ def test_nodes_of_others_do_not_disturb_a_run(dealt, village, tmp_path):
 ])
 def test_an_answer_that_cannot_be_one_fails_the_task_of_that_party(answer, dealt, village, tmp_path):
     honest = village.people[72]
-    village.people[72] = lambda name, letter: Answer(name, answer) if isinstance(letter.message, Work) else \
-        honest(name, letter)
+    village.people[72] = lambda name, request: (
+        NodeReply(name, answer) if isinstance(request.message, TaskRequest) else honest(name, request))
     with pytest.raises(PartyError, match=r"party '1'.*its answer was refused"):
         lead(config_of(dealt, tmp_path), village, "a-run")
 
 
 def test_a_reply_that_is_too_long_is_refused(dealt, village, tmp_path, monkeypatch):
     monkeypatch.setattr("tequio.engines.flower.engine._MEGABYTE", 1000)
-    monkeypatch.setattr("tequio.engines.network.transfers.LARGEST_BODY", 2000)
+    monkeypatch.setattr("tequio.engines.network.wire.LARGEST_BODY", 2000)
     with pytest.raises(PartyError, match=r"its answer was refused: a message of .* bytes is longer than the 1000"):
         lead(config_of(dealt, tmp_path, "fedavg", **{"engine.maximum_reply_megabytes": 1}), village, "a-run")
 
@@ -180,11 +180,11 @@ def test_what_kills_the_process_at_a_node_is_said_with_the_party(dealt, village,
 def test_a_silent_party_fails_at_the_deadline_and_the_others_go_on(dealt, village, tmp_path):
     honest = village.people[73]
 
-    def dies_at_work(name, letter):
-        if isinstance(letter.message, Work):
+    def dies_at_work(name, request):
+        if isinstance(request.message, TaskRequest):
             village.silent.add(73)
-            return Answer("nobody asked for this")
-        return honest(name, letter)
+            return NodeReply("nobody asked for this")
+        return honest(name, request)
 
     village.people[73] = dies_at_work
     changes = {"engine.deadline": 4, "rules.on_failure": "continue", "evaluation.at": '["coordinator"]'}
@@ -196,11 +196,11 @@ def test_a_silent_party_fails_at_the_deadline_and_the_others_go_on(dealt, villag
 def test_a_party_that_stays_away_fails_and_says_for_how_long(dealt, village, tmp_path):
     honest = village.people[73]
 
-    def goes_away(name, letter):
-        if isinstance(letter.message, Work):
+    def goes_away(name, request):
+        if isinstance(request.message, TaskRequest):
             del village.people[73]
-            return Answer(name, away=True)
-        return honest(name, letter)
+            return NodeReply(name, away=True)
+        return honest(name, request)
 
     village.people[73] = goes_away
     with pytest.raises(PartyError, match=r"party '2'.*it has been away for"):
@@ -211,13 +211,13 @@ def test_a_party_that_comes_back_as_another_node_goes_on_where_it_was(dealt, hom
     here = tequio.run(dealt / "fedavg.toml", engine={"name": "local", "workers": 1}, output={"folder": str(tmp_path)})
     honest = village.people[73]
 
-    def moves(name, letter):
-        if isinstance(letter.message, Work) and letter.message.position == 2:
+    def moves(name, request):
+        if isinstance(request.message, TaskRequest) and request.message.position == 2:
             del village.people[73]
             village.people[80] = honest
-            honest(name, letter)  # done, but the answer is lost
-            return Answer(name, away=True)
-        return honest(name, letter)
+            honest(name, request)  # done, but the answer is lost
+            return NodeReply(name, away=True)
+        return honest(name, request)
 
     village.people[73] = moves
     there = lead(config_of(dealt, tmp_path, "fedavg"), village, "a-run")

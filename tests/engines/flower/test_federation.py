@@ -7,10 +7,10 @@ import json
 import pytest
 
 import tequio
-from tequio.engines.network.audit import entries, verify
 from tequio.engines.network.certificates import make_authority, make_server
+from tequio.engines.network.telemetry import entries, verify
 from tequio.errors import PayloadError
-from tequio.experiments.config import load_config
+from tequio.experiments.config.complete import load_config
 
 from .federation import Federation, until
 from .village import CONFIGS, make_homes, write_configs
@@ -122,7 +122,7 @@ def test_a_record_holds_frames_in_their_order_and_nothing_else_is_read():
     pytest.importorskip("flwr")
     from flwr.app import ConfigRecord, RecordDict
 
-    from tequio.engines.flower.grid import from_record, to_record
+    from tequio.engines.flower.transport import from_record, to_record
 
     frames = [b"", bytes(3_000_000), *(b"%d" % number for number in range(12))]
     assert from_record(to_record(frames)) == frames

@@ -9,16 +9,14 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from tequio.engines.flower.grid import refuse_telemetry, require_flower
-from tequio.engines.flower.post import sorted_out
-from tequio.engines.flower.resident import Resident, ask_resident
+from tequio.engines.flower.party import PartyDaemon, ask_daemon
+from tequio.engines.flower.transport import refuse_telemetry, require_flower, split_requests
 from tequio.engines.network.homes import PartyHome
-from tequio.engines.network.transfers import Part
-from tequio.engines.network.wire import Begin, End, Work, frame
+from tequio.engines.network.wire import Begin, End, Part, TaskRequest, frame
 from tequio.errors import ConfigError, EngineError, MissingExtra
-from tequio.experiments.config import load_config
-from tequio.experiments.flower_app import write_app
-from tequio.experiments.flower_party import answer_at
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.flower_coordinator import write_app
+from tequio.experiments.deploying.flower_party import answer_at
 
 from .village import make_homes, write_configs
 
@@ -26,11 +24,11 @@ from .village import make_homes, write_configs
 def test_frames_of_a_link_become_one_letter_a_message_with_its_pieces():
     long, short = Part(bytes(3 << 20)), Part(b"told")
     nothing = (0, 0)
-    work = frame(Work("run", 1, 0, 0, "d", "train", 1, (nothing, long.place, nothing)))
-    begin = frame(Begin("run", short.place), short.inline)
-    letters = sorted_out([begin, *long.frames, work, frame(End("run"))])
-    assert [type(letter.message) for letter in letters] == [Begin, Work, End]
-    assert [letter.frames for letter in letters] == [[begin], [*long.frames, work], [frame(End("run"))]]
+    work = frame(TaskRequest("run", 1, 0, 0, "d", "train", 1, (nothing, long.ref, nothing)))
+    begin = frame(Begin("run", short.ref), short.inline)
+    requests = split_requests([begin, *long.frames, work, frame(End("run"))])
+    assert [type(request.message) for request in requests] == [Begin, TaskRequest, End]
+    assert [request.frames for request in requests] == [[begin], [*long.frames, work], [frame(End("run"))]]
     assert len(long.frames) == 3
 
 
@@ -41,38 +39,38 @@ def resident(tmp_path):
             raise EngineError("it went wrong")
         return [*frames, b"!"]
 
-    made = Resident(tmp_path, answer)
+    made = PartyDaemon(tmp_path, answer)
     threading.Thread(target=made.serve, daemon=True).start()
     yield made
     made.close()
 
 
 def test_a_party_that_stays_up_answers_letter_after_letter(resident, tmp_path):
-    assert ask_resident(tmp_path, []) == [b"!"]
-    assert ask_resident(tmp_path, [b"", bytes(2 << 20)]) == [b"", bytes(2 << 20), b"!"]
+    assert ask_daemon(tmp_path, []) == [b"!"]
+    assert ask_daemon(tmp_path, [b"", bytes(2 << 20)]) == [b"", bytes(2 << 20), b"!"]
 
 
 def test_what_goes_wrong_there_is_told_and_does_not_stop_it(resident, tmp_path):
     with pytest.raises(EngineError, match="it went wrong"):
-        ask_resident(tmp_path, [b"stumble"])
-    assert ask_resident(tmp_path, [b"again"]) == [b"again", b"!"]
+        ask_daemon(tmp_path, [b"stumble"])
+    assert ask_daemon(tmp_path, [b"again"]) == [b"again", b"!"]
 
 
 def test_whoever_does_not_know_the_secret_is_not_answered(resident, tmp_path):
     facts = json.loads((tmp_path / "resident.json").read_bytes())
     assert (tmp_path / "resident.json").stat().st_mode & 0o077 == 0
     (tmp_path / "resident.json").write_text(json.dumps(facts | {"secret": "guessed"}))
-    assert ask_resident(tmp_path, [b"hello"]) is None
+    assert ask_daemon(tmp_path, [b"hello"]) is None
     (tmp_path / "resident.json").write_text(json.dumps(facts))
     with Client(("127.0.0.1", facts["port"]), authkey=facts["secret"].encode()) as line:
         line.send_bytes(b"not a number")
-    assert ask_resident(tmp_path, [b"hello"]) == [b"hello", b"!"]
+    assert ask_daemon(tmp_path, [b"hello"]) == [b"hello", b"!"]
 
 
 def test_where_nobody_stays_up_there_is_no_answer(tmp_path):
-    assert ask_resident(tmp_path, [b"hello"]) is None
+    assert ask_daemon(tmp_path, [b"hello"]) is None
     (tmp_path / "resident.json").write_text('{"port": 1, "secret": "left behind"}')
-    assert ask_resident(tmp_path, [b"hello"]) is None
+    assert ask_daemon(tmp_path, [b"hello"]) is None
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 
-from tequio.engines.flower.post import Answer
+from tequio.engines.flower.transport import NodeReply
 from tequio.engines.network.homes import PartyHome
-from tequio.experiments.flower_party import open_party
+from tequio.experiments.deploying.flower_party import open_party
 
 DEALT = """
 seed = 3
@@ -22,7 +22,7 @@ parties = 3
 CONFIGS = {
     "fedavg": '[learner]\nname = "mlp"\nhidden = [16]\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
-    "kmeans": '[algorithm]\nname = "kmeans"\n[learner]\nname = "kmeans"\nclusters = 10\n',
+    "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',
 }
 
 
@@ -54,19 +54,19 @@ class Village:
             raise ConnectionError("no federation")
         return set(self.people)
 
-    def send(self, node, letter):
+    def send(self, node, request):
         name = f"letter-{next(self._numbers)}"
-        self.sent.append((node, letter))
-        if node in self.failing and letter.message is not None:
-            self._answers[name] = Answer(name, error=self.failing[node])
+        self.sent.append((node, request))
+        if node in self.failing and request.message is not None:
+            self._answers[name] = NodeReply(name, error=self.failing[node])
         elif node not in self.silent and node in self.people:
-            self._answers[name] = self.people[node](name, letter)
+            self._answers[name] = self.people[node](name, request)
         return name
 
-    def fetch(self, letters):
-        return [self._answers.pop(name) for name in letters if name in self._answers]
+    def fetch(self, requests):
+        return [self._answers.pop(name) for name in requests if name in self._answers]
 
 
 def living_at(home):
     """A node that opens its party's folder anew for every letter, as a SuperNode does."""
-    return lambda name, letter: Answer(name, open_party(home)(letter.frames))
+    return lambda name, request: NodeReply(name, open_party(home)(request.frames))

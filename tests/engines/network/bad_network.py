@@ -18,12 +18,11 @@ from pathlib import Path
 
 import tequio
 from engines.network.fleet import Parties, enrol, make_coordinator, until
-from tequio.engines.network.audit import AuditLog, verify
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.telemetry import AuditLog, Telemetry, verify
 from tequio.errors import PartyError
-from tequio.experiments.config import load_config
-from tequio.experiments.deploying import serving
-from tequio.experiments.remote import run_with_parties
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.deploying import serving
+from tequio.experiments.deploying.remote import run_with_parties
 
 CONFIG = """
 name = "bad network"

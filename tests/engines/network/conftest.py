@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tequio.engines.network.audit import AuditLog
-from tequio.engines.network.telemetry import Telemetry
-from tequio.experiments.deploying import serving
+from tequio.engines.network.telemetry import AuditLog, Telemetry
+from tequio.experiments.deploying.deploying import serving
 
 from .fleet import Parties, enrol, make_coordinator
 
@@ -25,7 +24,7 @@ CONFIGS = {
     "secure-sum": '[[stages]]\nname = "secure-sum"\n',
     "gossip": '[algorithm]\nname = "gossip"\n[topology]\nname = "parallel"\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
-    "kmeans": '[algorithm]\nname = "kmeans"\n[learner]\nname = "kmeans"\nclusters = 10\n',
+    "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',
 }
 
 

@@ -18,7 +18,7 @@ from tequio.engines.network.enrolment import Request, grant
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
 
 if TYPE_CHECKING:
-    from tequio.engines.network.tokens import Token
+    from tequio.engines.network.homes import Token
 
 PROGRAM = Path(__file__).parent / "several_parties.py"
 PATIENCE = 120.0

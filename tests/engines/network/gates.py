@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
-from tequio.federation.stages import Trait
+from tequio.federation.stages import StageSpec
 from tequio.registry import register
 
 
@@ -22,7 +21,13 @@ class Gate:
 
     folder: str
 
-    trait: ClassVar[Trait] = Trait()
+    @property
+
+    def spec(self) -> StageSpec:
+
+        """How it goes with other stages."""
+
+        return StageSpec()
 
     def send(self, party, payload):
         place = Path(self.folder)

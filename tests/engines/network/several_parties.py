@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tequio import registry
-from tequio.experiments.deploying import serve_party
+from tequio.experiments.deploying.deploying import serve_party
 
 
 def main(homes: list[str]) -> None:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from tequio.cli.main import call, make_app
 from tequio.engines.network.homes import PartyHome
 from tequio.engines.network.telemetry import Telemetry
-from tequio.experiments.deploying import serving
+from tequio.experiments.deploying.deploying import serving
 
 from .fleet import make_coordinator
 

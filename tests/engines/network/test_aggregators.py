@@ -15,12 +15,11 @@ from typer.testing import CliRunner
 
 import tequio
 from tequio.cli.main import make_app
-from tequio.engines.network.audit import AuditLog
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.telemetry import AuditLog, Telemetry
 from tequio.errors import QuorumError
-from tequio.experiments.config import load_config
-from tequio.experiments.deploying import serving
-from tequio.experiments.remote import run_with_parties
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.deploying import serving
+from tequio.experiments.deploying.remote import run_with_parties
 
 from .fleet import Parties, enrol, free_port, make_coordinator, until
 

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 import tequio
-from tequio.engines.network.audit import AuditLog, verify
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.telemetry import AuditLog, Telemetry, verify
 from tequio.errors import QuorumError
-from tequio.experiments.config import load_config
-from tequio.experiments.deploying import serving
-from tequio.experiments.remote import run_with_parties
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.deploying import serving
+from tequio.experiments.deploying.remote import run_with_parties
 
 from .fleet import Parties, enrol, make_coordinator, until
 from .proxy import Proxy

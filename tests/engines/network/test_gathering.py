@@ -7,12 +7,12 @@ import pytest
 
 from tequio import registry
 from tequio.engines.network import wire
-from tequio.engines.network.gathering import Gathering
+from tequio.engines.network.aggregating import Gathering
+from tequio.engines.network.enrolment import RenewingCoordinator
 from tequio.engines.network.hub import Hub, Link
 from tequio.engines.network.relays import Carrier, Relay
-from tequio.engines.network.renewal import RenewingCoordinator
 from tequio.engines.network.telemetry import Telemetry
-from tequio.engines.network.transfers import Assembly, Part
+from tequio.engines.network.wire import Assembly, Part
 from tequio.errors import ConfigError, PayloadError, PermissionDenied
 from tequio.federation import payload as payloads
 
@@ -32,22 +32,22 @@ class Waiting:
 
     def __init__(self, members=NAMES, session=b"s"):
         self.gathering, self.members = Gathering(), members
-        self.works = {name: wire.Work("run", 7, 6, 0, f"digest {name}", TASK, 1, ((0, 0), (0, 0), (0, 0)))
+        self.requests = {name: wire.TaskRequest("run", 7, 6, 0, f"digest {name}", TASK, 1, ((0, 0), (0, 0), (0, 0)))
                       for name in members}
         for name in members:
             self.ask(name, session)
 
     def ask(self, name, session=b"s"):
         parts = [b"", payloads.encode({"session": session}), payloads.encode({"weight": 1.0, "together": list(NAMES)})]
-        self.gathering.expect(name, self.works[name], parts, self.members)
+        self.gathering.expect(name, self.requests[name], parts, self.members)
 
     def answer(self, name, value, weight=1.0):
         content = payloads.encode({"mean": np.array([value]), "weight": weight, "parties": [NAMES.index(name)]})
         return self.say(name, content)
 
     def say(self, name, content):
-        work = self.works[name]
-        return self.gathering.take(name, wire.Result("run", 7, work.digest, 0.5, (0, len(content))), content)
+        work = self.requests[name]
+        return self.gathering.take(name, wire.TaskResult("run", 7, work.digest, 0.5, (0, len(content))), content)
 
     def ready(self):
         return [(merged.answers, payloads.decode(part.inline)) for merged, part in self.gathering.ready()]
@@ -91,11 +91,11 @@ def test_a_result_that_cannot_be_merged_fails_its_party_alone():
 
 def test_other_results_and_other_tasks_go_on_as_they_are():
     waiting = Waiting()
-    stale = wire.Result("run", 6, "other", 0.1, (0, 0))
+    stale = wire.TaskResult("run", 6, "other", 0.1, (0, 0))
     assert waiting.gathering.take("a", stale, b"") is None
-    plain = wire.Work("run", 8, 7, 0, "d", "evaluate", 1, ((0, 0), (0, 0), (0, 0)))
+    plain = wire.TaskRequest("run", 8, 7, 0, "d", "evaluate", 1, ((0, 0), (0, 0), (0, 0)))
     waiting.gathering.expect("a", plain, [b"", b"", b""], NAMES)
-    assert waiting.gathering.take("a", wire.Result("run", 8, "d", 0.1, (0, 0)), b"") is None
+    assert waiting.gathering.take("a", wire.TaskResult("run", 8, "d", 0.1, (0, 0)), b"") is None
 
 
 def test_what_is_asked_again_is_gathered_again_and_a_run_that_is_over_is_forgotten():
@@ -180,7 +180,7 @@ def test_a_long_part_for_many_parties_goes_to_their_aggregator_once():
     assembly, heard, chunks, drops = Assembly(1 << 30), [], [], []
     for party in range(9):
         own = Part(bytes([party]) * 1_000_000)
-        work = wire.Work("run", 1, 0, 0, "d", "t", 1, ((0, 0), common.place, own.place))
+        work = wire.TaskRequest("run", 1, 0, 0, "d", "t", 1, ((0, 0), common.ref, own.ref))
         for data in carrier.wrapped(f"p{party}", [*common.frames, *own.frames, wire.frame(work)]):
             message, body = wire.from_coordinator(data)
             if isinstance(message, wire.Chunk):
@@ -192,8 +192,8 @@ def test_a_long_part_for_many_parties_goes_to_their_aggregator_once():
             else:
                 inner, rest = wire.from_coordinator(bytes(body))
                 heard.append((message.name, assembly.parts(inner.parts, rest, keep=True)))
-    assert chunks.count(common.place[0]) == 3
-    assert common.place[0] not in drops
+    assert chunks.count(common.ref[0]) == 3
+    assert common.ref[0] not in drops
     assert len(drops) == 6
     for party, (name, parts) in enumerate(heard):
         assert name == f"p{party}"

@@ -13,7 +13,7 @@ from tequio.engines.network import wire
 from tequio.engines.network.engine import Network, NetworkEngine
 from tequio.engines.network.hub import Hub, Link
 from tequio.engines.network.telemetry import Telemetry
-from tequio.engines.network.transfers import Assembly
+from tequio.engines.network.wire import Assembly
 from tequio.errors import EngineError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Order
@@ -32,7 +32,7 @@ class FakeParty:
 
     def __init__(self, hub, name, ready=True):
         self.hub, self.ready = hub, ready
-        self.works, self.heard = [], []
+        self.requests, self.heard = [], []
         self.link = Link(wire.Hello(name, 1, 1, "0.1.0", 4, "{}"), self.take, lambda: None)
 
     def take(self, frames):
@@ -45,15 +45,15 @@ class FakeParty:
             elif isinstance(message, wire.Begin):
                 self.facts = payloads.decode(assembly.parts([message.part], body)[0])
                 self.say(wire.Ready(message.run) if self.ready else wire.Declined(message.run, "no", "ask"))
-            elif isinstance(message, wire.Work):
-                self.works.append((message, assembly.parts(message.parts, body)))
+            elif isinstance(message, wire.TaskRequest):
+                self.requests.append((message, assembly.parts(message.parts, body)))
 
     def say(self, message, *parts):
         self.hub.receive(self.link, message, list(parts))
 
     def answer(self, work, **content):
         reply = payloads.encode(content)
-        self.say(wire.Result(work.run, work.position, work.digest, 0.1, (0, len(reply))), reply)
+        self.say(wire.TaskResult(work.run, work.position, work.digest, 0.1, (0, len(reply))), reply)
 
 
 class Table:
@@ -71,7 +71,7 @@ class Table:
 
     def ask(self, ticket, payload=None, parties=(0, 1, 2), **extra):
         self.engine.submit(Order(ticket, "a task", parties, 1, payload or {}, **extra))
-        return [party.works[-1][0] if party.works else None for party in self.parties]
+        return [party.requests[-1][0] if party.requests else None for party in self.parties]
 
 
 @pytest.fixture
@@ -105,16 +105,17 @@ def test_replies_may_come_in_any_order_twice_and_too_late(table):
 def test_a_reply_to_other_work_at_the_same_place_does_not_count(table):
     work = table.ask(1, parties=(0,))[0]
     reply = payloads.encode({"value": 1})
-    table.parties[0].say(wire.Result(work.run, work.position, "another digest", 0.1, (0, len(reply))), reply)
+    table.parties[0].say(wire.TaskResult(work.run, work.position, "another digest", 0.1, (0, len(reply))), reply)
     table.parties[0].answer(work, value=2)
     assert values(table.engine.collect()) == {0: 2}
 
 
 def test_a_reply_that_is_no_payload_is_that_partys_failure(table):
-    works = table.ask(1)
-    for party, work in zip(table.parties[:2], works, strict=False):
+    requests = table.ask(1)
+    for party, work in zip(table.parties[:2], requests, strict=False):
         party.answer(work, value=1)
-    table.parties[2].say(wire.Result(works[2].run, works[2].position, works[2].digest, 0.1, (0, 3)), b"\x80\x04K")
+    last = requests[2]
+    table.parties[2].say(wire.TaskResult(last.run, last.position, last.digest, 0.1, (0, 3)), b"\x80\x04K")
     outcome = table.engine.collect()
     assert values(outcome) == {0: 1, 1: 1}
     assert "its reply cannot be read" in outcome.failures[0].cause
@@ -125,8 +126,8 @@ def test_a_party_that_comes_back_hears_of_the_run_and_of_what_it_owes(table):
     table.hub.disconnect(table.parties[1].link)
     back = FakeParty(table.hub, "south")
     table.hub.connect(back.link)
-    assert [type(message) for message in back.heard] == [wire.Begin, wire.Work]
-    assert back.works[-1][0] == work
+    assert [type(message) for message in back.heard] == [wire.Begin, wire.TaskRequest]
+    assert back.requests[-1][0] == work
     back.answer(work, value=7)
     assert values(table.engine.collect()) == {1: 7}
 
@@ -149,17 +150,17 @@ def test_deadlines_and_absences_are_failures_that_say_so():
     table = Table(absence=0.0)
     table.ask(1, parties=(0, 1))
     table.hub.disconnect(table.parties[0].link)
-    table.parties[1].answer(table.parties[1].works[-1][0], value=1)
+    table.parties[1].answer(table.parties[1].requests[-1][0], value=1)
     outcome = table.engine.collect()
     assert "it has been away" in outcome.failures[0].cause
     assert values(outcome) == {1: 1}
 
 
 def test_states_stay_with_the_parties_and_a_checkpoint_says_after_which_task(table):
-    works = table.ask(1)
+    requests = table.ask(1)
     for place in (0, 1):
-        table.parties[place].answer(works[place], value=1)
-    table.parties[2].say(wire.Failed(works[2].run, works[2].position, works[2].digest, "why"))
+        table.parties[place].answer(requests[place], value=1)
+    table.parties[2].say(wire.TaskFailed(requests[2].run, requests[2].position, requests[2].digest, "why"))
     table.engine.collect()
     snapshot = table.engine.states()
     assert snapshot == {0: {"position": 1, "issued": 1}, 1: {"position": 1, "issued": 1}}

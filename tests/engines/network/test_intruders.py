@@ -15,13 +15,12 @@ import pytest
 
 import tequio
 from tequio.engines.network import wire
-from tequio.engines.network.audit import AuditLog, entries
 from tequio.engines.network.certificates import key_pem, make_authority, make_request, new_key, sign_request
 from tequio.engines.network.enrolment import METHOD, Grant, join
 from tequio.engines.network.grpc_setup import LINK
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
 from tequio.errors import EngineError, PermissionDenied
-from tequio.experiments.deploying import serving
+from tequio.experiments.deploying.deploying import serving
 
 from .fleet import enrol, make_coordinator, until
 
@@ -108,7 +107,7 @@ def test_a_link_that_does_not_begin_with_a_greeting_is_refused(served, data):
 
 @pytest.mark.parametrize(("data", "cause"), [
     (b"nonsense", "not a message"), (b"x", "too short"), (hello(), "greeting came twice"),
-    (wire.frame(wire.Result("r", 1, "d", 0.0, (9, 5))), "did not arrive whole"),
+    (wire.frame(wire.TaskResult("r", 1, "d", 0.0, (9, 5))), "did not arrive whole"),
     (wire.frame(wire.Chunk(1, 1 << 60, 0), b"x"), "longer than"),
     (wire.frame(wire.Welcome(1, "x")), "cannot be read"),
 ])
@@ -132,7 +131,7 @@ def test_a_message_that_is_too_long_for_the_transport_ends_the_link(served):
 
 def test_results_of_runs_that_a_party_has_no_part_in_are_noted_and_ignored(served):
     home, north, _ = served
-    stray = wire.frame(wire.Result("somebody-elses", 1, "d", 0.0, (0, 2)), b"ab")
+    stray = wire.frame(wire.TaskResult("somebody-elses", 1, "d", 0.0, (0, 2)), b"ab")
     talk(home, north.identity.key, north.identity.certificate, hello(), stray)
     found = until(lambda: noted(home, "unexpected message"), "the note")
     assert (found[-1]["party"], found[-1]["run"]) == ("north", "somebody-elses")

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from cryptography import x509
 
-from tequio.engines.network.audit import AuditLog, entries, verify
 from tequio.engines.network.certificates import (
     days_left,
     fingerprint,
@@ -18,8 +17,8 @@ from tequio.engines.network.certificates import (
     sign_request,
 )
 from tequio.engines.network.enrolment import Request, grant
-from tequio.engines.network.homes import PartyHome
-from tequio.engines.network.tokens import read_token
+from tequio.engines.network.homes import PartyHome, read_token
+from tequio.engines.network.telemetry import AuditLog, entries, verify
 from tequio.errors import ConfigError, PermissionDenied, RunError
 
 from .fleet import enrol, make_coordinator

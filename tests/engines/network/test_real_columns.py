@@ -10,16 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 import tequio
-from tequio.data.schema import Schema, Target, schema_to_json
-from tequio.data.splits import Split
+from tequio.data.dataset import Schema, Target, schema_to_json
+from tequio.data.partition import Split
 from tequio.engines.network.telemetry import Telemetry
 from tequio.errors import ConfigError, DataError
-from tequio.experiments.config import load_config
-from tequio.experiments.deploying import serving
-from tequio.experiments.holdings import open_holding
-from tequio.experiments.real_columns import population_of_columns
-from tequio.experiments.remote import run_with_parties
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.deploying import serving
+from tequio.experiments.deploying.holdings import open_holding, population_of_columns
+from tequio.experiments.deploying.remote import run_with_parties
+from tequio.experiments.running.scenario import make_scenario
 
 from .fleet import Parties, enrol, make_coordinator
 
@@ -153,7 +152,7 @@ def test_a_party_takes_part_with_the_columns_that_it_has_and_no_others(tmp_path)
 
 
 def test_steps_over_columns_of_several_parties_are_refused(tmp_path):
-    from tequio.experiments.real_columns import refuse_common_preparation
+    from tequio.experiments.deploying.holdings import refuse_common_preparation
 
     file = tmp_path / "real.toml"
     file.write_text(REAL.replace("columns = true", 'columns = true\nprepare = ["standardise"]'))

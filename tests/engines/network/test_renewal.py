@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from tequio.cli.main import make_app
 from tequio.engines.network import wire
-from tequio.engines.network.audit import AuditLog, entries
 from tequio.engines.network.certificates import (
     days_left,
     fingerprint,
@@ -25,12 +24,12 @@ from tequio.engines.network.certificates import (
     sign_request,
 )
 from tequio.engines.network.dialling import Dialler
+from tequio.engines.network.enrolment import RenewingCoordinator, RenewingParty
 from tequio.engines.network.files import write_private
 from tequio.engines.network.hub import Hub, Link
-from tequio.engines.network.renewal import RenewingCoordinator, RenewingParty
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
 from tequio.errors import EngineError, PermissionDenied
-from tequio.experiments.deploying import serving
+from tequio.experiments.deploying.deploying import serving
 
 from .fleet import enrol, make_coordinator, until
 

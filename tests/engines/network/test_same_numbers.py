@@ -10,11 +10,11 @@ import pytest
 import tequio
 from tequio.engines.network.control import ask
 from tequio.engines.network.telemetry import Telemetry
-from tequio.experiments.config import load_config
-from tequio.experiments.deploying import prepared_run, serving
-from tequio.experiments.remote import run_with_parties
-from tequio.experiments.results import Result
-from tequio.experiments.scenario import make_scenario
+from tequio.experiments.config.complete import load_config
+from tequio.experiments.deploying.deploying import prepared_run, serving
+from tequio.experiments.deploying.remote import run_with_parties
+from tequio.experiments.running.results import Result
+from tequio.experiments.running.scenario import make_scenario
 
 from .conftest import CONFIGS
 from .fleet import Parties, enrol, make_coordinator, until

@@ -9,36 +9,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema, Target
-from tequio.engines.network.approvals import Approvals
-from tequio.engines.network.audit import AuditLog, entries
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.journal import Journal, Record
-from tequio.engines.network.policy import Policy, read_policy, tasks_of
+from tequio.engines.network.policy import Approvals, Policy, read_policy, tasks_of
 from tequio.engines.network.site import Site
-from tequio.engines.network.telemetry import Telemetry
-from tequio.engines.network.wire import Declined, Ready, Waiting, Work
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
+from tequio.engines.network.wire import Declined, Ready, TaskRequest, Waiting
 from tequio.errors import ConfigError, EngineError, PermissionDenied, RunError
 from tequio.federation import payload as payloads
-from tequio.federation.task import task
+from tequio.federation.payload import Payload
+from tequio.federation.task import Done, NoSettings, Reveals, record, task
 
 from .fleet import enrol, make_coordinator
 
 
-@task("site test.count")
+@record
+class Asked:
+    """What a coordinator may say besides: another model, say."""
+
+    model: int = 1
+
+
+@task("site test.count", settings=Asked, reply=Payload, reveals=Reveals.COUNTS)
 def count(party, payload, settings):
     party.state["calls"] = party.state.get("calls", 0) + 1
     return {"calls": party.state["calls"], "luck": party.rng("luck").random(), "rows": len(party.data.train)}
 
 
-@task("site test.fail")
+@task("site test.fail", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def fail(party, payload, settings):
     party.state["calls"] = 99
     raise ValueError("patient 17 is odd")
 
 
-@task("site test.rows", shares_rows=True)
+@task("site test.rows", settings=NoSettings, reply=Payload, reveals=Reveals.ROWS)
 def rows(party, payload, settings):
     return {"rows": party.data.train.features}
 
@@ -72,7 +77,7 @@ def told(site, **facts):
 
 
 def work(position, base=0, name="site test.count", digest="d", keep=0, run="run-1", round=1):
-    return Work(run, position, base, keep, digest, name, round, ((0, 0), (0, 0), (0, 0)))
+    return TaskRequest(run, position, base, keep, digest, name, round, ((0, 0), (0, 0), (0, 0)))
 
 
 def parts(**settings):
@@ -85,13 +90,13 @@ def calls(record):
 
 def test_the_same_work_is_done_once_even_by_another_process(site, party_home, tmp_path):
     assert isinstance(site.begin("run-1", told(site)), Ready)
-    first = site.do(work(1), parts())
-    assert site.do(work(1), parts()) == first
-    assert calls(site.do(work(2, base=1), parts())) == 2
+    first = site.run(work(1), parts())
+    assert site.run(work(1), parts()) == first
+    assert calls(site.run(work(2, base=1), parts())) == 2
     again = make_site(party_home, tmp_path)
     again.begin("run-1", told(again))
-    assert again.do(work(2, base=1), parts()).reply == site.do(work(2, base=1), parts()).reply
-    assert calls(again.do(work(3, base=2), parts())) == 3
+    assert again.run(work(2, base=1), parts()).reply == site.run(work(2, base=1), parts()).reply
+    assert calls(again.run(work(3, base=2), parts())) == 3
 
 
 def test_a_journal_gives_large_replies_back_from_the_disk(tmp_path):
@@ -106,44 +111,44 @@ def test_a_journal_gives_large_replies_back_from_the_disk(tmp_path):
 def test_a_run_that_goes_back_to_a_checkpoint_finds_the_state_of_that_moment(site):
     site.begin("run-1", told(site))
     for position in range(1, 6):
-        site.do(work(position, base=position - 1), parts())
-    assert calls(site.do(work(4, base=2, digest="other"), parts())) == 3
-    assert calls(site.do(work(5, base=4, digest="other"), parts())) == 4
+        site.run(work(position, base=position - 1), parts())
+    assert calls(site.run(work(4, base=2, digest="other"), parts())) == 3
+    assert calls(site.run(work(5, base=4, digest="other"), parts())) == 4
     with pytest.raises(RunError, match=r"state after task 3 .* is not on this party's disk"):
-        site.do(work(6, base=3), parts())
+        site.run(work(6, base=3), parts())
 
 
 def test_states_that_no_checkpoint_refers_to_are_forgotten(site, tmp_path):
     site.begin("run-1", told(site))
     for position in range(1, 6):
-        site.do(work(position, base=position - 1, keep=max(position - 2, 0)), parts())
+        site.run(work(position, base=position - 1, keep=max(position - 2, 0)), parts())
     kept = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
     assert kept == ["task-000000000003", "task-000000000004", "task-000000000005"]
     site.end("run-1")
     assert [path.name for path in (tmp_path / "runs" / "run-1").iterdir()] == ["task-000000000005"]
     with pytest.raises(PermissionDenied, match="takes no part"):
-        site.do(work(6, base=5), parts())
+        site.run(work(6, base=5), parts())
 
 
 def test_a_task_that_fails_changes_nothing_and_its_trace_stays_here(site):
     site.begin("run-1", told(site))
-    site.do(work(1), parts())
+    site.run(work(1), parts())
     with pytest.raises(EngineError, match="ValueError: patient 17 is odd") as failure:
-        site.do(work(2, base=1, name="site test.fail"), parts())
+        site.run(work(2, base=1, name="site test.fail"), parts())
     cause, _ = site.explain(work(2), failure.value)
     assert "Traceback" not in cause
-    assert calls(site.do(work(3, base=1), parts())) == 2
+    assert calls(site.run(work(3, base=1), parts())) == 2
 
 
 def test_a_full_disk_fails_the_task_and_loses_nothing(site, monkeypatch):
     site.begin("run-1", told(site))
-    site.do(work(1), parts())
+    site.run(work(1), parts())
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", no_space)
         with pytest.raises(EngineError, match="No space left on device") as failure:
-            site.do(work(2, base=1), parts())
+            site.run(work(2, base=1), parts())
         assert "free some space" in failure.value.remedy
-    assert calls(site.do(work(2, base=1), parts())) == 2
+    assert calls(site.run(work(2, base=1), parts())) == 2
 
 
 def no_space(*paths):
@@ -155,7 +160,7 @@ def test_random_numbers_follow_from_a_secret_of_the_party(party_home, tmp_path):
         folder.mkdir(exist_ok=True)
         own = make_site(party_home, folder, **policy)
         own.begin("run-1", told(own))
-        return payloads.decode(own.do(work(1), parts()).reply)["luck"]
+        return payloads.decode(own.run(work(1), parts()).reply)["luck"]
 
     here, there = luck(tmp_path / "a"), luck(tmp_path / "b")
     known = luck(tmp_path / "c", private_randomness=False)
@@ -167,7 +172,7 @@ def test_random_numbers_follow_from_a_secret_of_the_party(party_home, tmp_path):
 def test_noise_is_not_drawn_twice_for_different_replies(site):
     """Else a coordinator that asks for the same round with another model could take it off by their difference."""
     def luck(site, asked, **settings):
-        return payloads.decode(site.do(asked, parts(**settings)).reply)["luck"]
+        return payloads.decode(site.run(asked, parts(**settings)).reply)["luck"]
 
     site.begin("run-1", told(site))
     site.begin("run-2", told(site))
@@ -227,7 +232,7 @@ def test_tasks_that_the_policy_does_not_allow_are_refused(party_home, tmp_path, 
     site.begin("run-1", told(site, overrides={"share_rows": True}))
     about = payloads.encode({"settings": settings, "stages": stages})
     with pytest.raises((PermissionDenied, ConfigError, EngineError), match=cause.replace("(", r"\(")):
-        site.do(work(1, name=name), [about, payloads.encode({}), b""])
+        site.run(work(1, name=name), [about, payloads.encode({}), b""])
     assert not list(Path(tmp_path / "runs").rglob("task-*"))
 
 
@@ -242,7 +247,7 @@ def test_a_person_approves_or_denies_a_run(party_home, tmp_path):
     people = Approvals(tmp_path / "approvals")
     assert isinstance(site.begin("run-1", told(site)), Waiting)
     with pytest.raises(PermissionDenied):
-        site.do(work(1), parts())
+        site.run(work(1), parts())
     people.decide("run-1", approved=True)
     assert isinstance(site.begin("run-1", told(site)), Ready)
     assert isinstance(site.begin("run-1", told(site, algorithm="kmeans")), Waiting)  # not what was approved
@@ -274,7 +279,7 @@ def test_what_is_told_of_the_rows_is_the_policys_choice():
 LOCAL_DP = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 4.0, "arrays": ["update"]}}
 
 
-@task("site test.update")
+@task("site test.update", settings=NoSettings, reply=Payload, reveals=Reveals.UPDATE)
 def update(party, payload, settings):
     return {"update": {"w": np.ones(3, np.float32)}}
 
@@ -297,13 +302,13 @@ def test_a_privacy_budget_is_kept_over_all_runs_and_restarts(party_home, tmp_pat
 
     site = opened("run-1")
     for position in (1, 2, 3):
-        site.do(work(position, base=0, name="site test.update"), noised())
-        site.do(work(position, base=0, name="site test.update"), noised())  # the same work is one release
+        site.run(work(position, base=0, name="site test.update"), noised())
+        site.run(work(position, base=0, name="site test.update"), noised())  # the same work is one release
     site = opened("run-2")
     for position in (1, 2):
-        site.do(work(position, name="site test.update", run="run-2"), noised())
+        site.run(work(position, name="site test.update", run="run-2"), noised())
     with pytest.raises(PermissionDenied, match="would take the privacy loss of all its runs above"):
-        site.do(work(3, name="site test.update", run="run-2"), noised())
+        site.run(work(3, name="site test.update", run="run-2"), noised())
     assert site._budget.total() == pytest.approx(limit, rel=1e-3)
     with pytest.raises(PermissionDenied, match="no noise of the party's own"):
-        opened("run-3").do(work(1, name="site test.update", run="run-3"), noised(()))
+        opened("run-3").run(work(1, name="site test.update", run="run-3"), noised(()))

@@ -8,12 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tequio.engines.network import wire
-from tequio.engines.network.transfers import Assembly, Part
+from tequio.engines.network.wire import Assembly, Part
 from tequio.errors import PayloadError
 
 HELLO = wire.Hello("north", 1, 1, "0.1.0", 10, "{}")
 MESSAGES = [HELLO, wire.Ready("r"), wire.Waiting("r", "why"), wire.Declined("r", "why", "do"),
-            wire.Result("r", 3, "d", 0.5, (0, 4)), wire.Failed("r", 3, "d", "why"), wire.Chunk(1, 10, 0)]
+            wire.TaskResult("r", 3, "d", 0.5, (0, 4)), wire.TaskFailed("r", 3, "d", "why"), wire.Chunk(1, 10, 0)]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -71,7 +71,7 @@ def test_parts_arrive_as_they_left(content):
         part, assembly = Part(content[:middle], memoryview(content)[middle:], lasting=lasting), Assembly(4_000_000)
         for data in part.frames:
             assembly.take(*wire.from_party(data))
-        assert bytes(assembly.parts([part.place], memoryview(part.inline))[0]) == content
+        assert bytes(assembly.parts([part.ref], memoryview(part.inline))[0]) == content
         assert list(part.frames) == list(part.frames)  # for whoever asks again
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
 from annotated_types import Gt
@@ -13,7 +13,7 @@ from annotated_types import Gt
 from tequio.algorithms.horizontal.fedavg import FedAvg
 from tequio.data.catalogue.entry import Loaded
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.federation.task import task
+from tequio.federation.task import Reveals, record, task
 from tequio.learners import metrics
 from tequio.learners.learner import Trained
 from tequio.registry import register
@@ -73,9 +73,20 @@ class ToyMean:
         return metrics.tally(data.schema.target, self.predict(model, data), data.target)
 
 
-@task("stumble")
-def stumble(party: Any, payload: Any, settings: Any) -> Any:
-    if party.name == settings["party"] and party.round == settings["round"]:
+@record
+class Fall:
+    party: str
+    round: int
+
+
+class Visit(TypedDict):
+    visits: int
+    draw: float
+
+
+@task("stumble", settings=Fall, reply=Visit, reveals=Reveals.NOTHING)
+def stumble(party: Any, payload: Any, settings: Fall) -> Visit:
+    if party.name == settings.party and party.round == settings.round:
         raise ValueError("the disk of this party is on fire")
     party.state["visits"] = party.state.get("visits", 0) + 1
     return {"visits": party.state["visits"], "draw": float(party.rng("draw").random())}
@@ -107,7 +118,7 @@ class Stumble(FedAvg):
             os.killpg(0, signal.SIGINT) if group else signal.raise_signal(signal.SIGINT)
         after = super().round(federation, state)
         replies = federation.ask(federation.everyone(), stumble,
-                                 settings={"party": self.party, "round": self.fails_in})
+                                 settings=Fall(party=self.party, round=self.fails_in))
         return after.next(draws=state.memory["draws"] + float(replies.values("draw").sum()),
                           visits=int(replies.values("visits").sum()))
 

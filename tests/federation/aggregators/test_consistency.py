@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.components import build
 from tequio.federation import payload as payloads
 from tequio.federation.aggregation import Mean, Updates
 from tequio.federation.aggregators.consistency import has_clusters, inverted_softmax, splitting_point
 from tequio.federation.aggregators.trajectory import hessian_product
+from tequio.registry import build
 
 
 def pairs(count: int, size: int = 30, seed: int = 0) -> tuple[Any, Any]:

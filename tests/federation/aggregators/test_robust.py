@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tequio.components import build
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import Updates
+from tequio.registry import build
 
 SHAPES = {"w": (4, 3), "b": (5,)}
 rows_and_seeds = pytest.mark.parametrize(("count", "seed"), [(11, 0), (12, 1), (23, 2), (7, 3)])

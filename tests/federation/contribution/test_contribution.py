@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.schema import Schema
+from tequio.data.dataset import Dataset, Schema
 from tequio.errors import ConfigError
-from tequio.federation.aggregation import Updates
-from tequio.federation.contribution.game import Game, game_of_updates
-from tequio.federation.contribution.gtg import GTGShapley
-from tequio.federation.contribution.leave_one_out import LeaveOneOut
-from tequio.federation.contribution.shapley import Shapley
-from tequio.federation.models import shifted, weighted_mean
+from tequio.federation.aggregation import Updates, shifted, weighted_mean
+from tequio.federation.contributions import Game, GTGShapley, LeaveOneOut, Shapley, game_of_updates
+from tequio.registry import build
 
 RNG = np.random.default_rng(0)
 

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from phones import MODEL, phones
 
-from tequio.components import build
-from tequio.data.schema import Target
+from tequio.data.dataset import Target
 from tequio.errors import ConfigError, PartyError, QuorumError
 from tequio.federation.clock import Arrival
+from tequio.federation.exchange import Replies
 from tequio.federation.federation import Rules
-from tequio.federation.replies import Replies
-from tequio.federation.selection import Choice, Consequence, Turn
-from tequio.federation.selectors.adaptive_deadline import AdaptiveDeadline
-from tequio.federation.selectors.candidates import MOST_EMPTY_ROUNDS
-from tequio.federation.selectors.dyn_hybridfl import DynHybridSelector
+from tequio.federation.selection import Choice, RoundOutcome, SelectionContext
+from tequio.federation.selectors.by_deadline import MOST_EMPTY_ROUNDS, AdaptiveDeadline, DynHybridSelector
+from tequio.registry import build
 
 # A model of 1,000 bytes and ten rows a party. Seconds to train, and to send or receive the model:
 #   0: trains 10, sends 2      1: trains 2, sends 3      2: trains 4, sends 3      3: trains 15, sends 6
@@ -26,7 +24,7 @@ SENDING, TRAINING = [500.0, 1000 / 3, 1000 / 3, 1000 / 6], [1.0, 5.0, 2.5, 10 / 
 
 def choose(federation: Any, name: str, memory: dict[str, Any] | None = None, **parameters: Any) -> Choice:
     inner = {"": MODEL["model"][:-2]}  # the selector puts the model under the name 'model' to weigh it
-    turn = Turn(federation, federation.eligible(), memory or {}, np.random.default_rng(0), inner)
+    turn = SelectionContext(federation, federation.eligible(), memory or {}, np.random.default_rng(0), inner)
     return build("selector", name, {"fraction": 1.0, **parameters}).choose(turn)
 
 
@@ -162,6 +160,6 @@ def test_the_adaptive_deadline_learns_from_what_it_observes() -> None:
     memory = {"delay": 10.0, "answering": 1.0, "planned": 20.0, "empty": 0}
     federation.clock.last = Arrival(np.arange(4), np.array([True, True, True, False]), np.zeros(4, dtype=bool),
                                     np.zeros(4), 50.0)
-    turn = Turn(federation, np.arange(4), memory, np.random.default_rng(0))
-    learnt = selector.observe(turn, Consequence(Replies(()), {}))
+    turn = SelectionContext(federation, np.arange(4), memory, np.random.default_rng(0))
+    learnt = selector.observe(turn, RoundOutcome(Replies(()), {}))
     assert (learnt["delay"], learnt["answering"]) == (0.5 * 10 + 0.5 * 30, 0.5 + 0.5 * 0.75)

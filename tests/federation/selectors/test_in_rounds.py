@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
-from tequio.data.dataset import Dataset
-from tequio.data.partition import Partition
-from tequio.data.schema import Schema, Target
-from tequio.data.splits import Split
+import tequio
+from parts import Parts
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Parts
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
+from tequio.registry import build
 
 
 def rows(count, seed, noise=0.0):
@@ -36,7 +35,7 @@ class Play:
                                      validation=rows(60, 9) if validation else None)
         made = Parts(build("learner", "logistic"), LocalTraining(batch=5, learning_rate=0.3),
                      build("selector", selector, parameters), **parts)
-        self.algorithm = build("algorithm", algorithm, parts={"parts": made})
+        self.algorithm = build("algorithm", algorithm, parts=made)
         self.state = self.algorithm.start(self.federation)
 
     def round(self):
@@ -121,7 +120,7 @@ def test_without_validation_rows_it_says_what_is_missing():
     assert "data.validation" in error.value.remedy
 
 
-def test_an_algorithm_without_updates_is_refused():
-    play = Play("all", algorithm="statistics", contribution=build("contribution", "shapley"))
-    with pytest.raises(ConfigError, match="'statistics' has none"):
-        play.round()
+def test_an_algorithm_without_updates_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"\[contribution\] would do nothing: the algorithm 'statistics' has no such part"):
+        tequio.run(algorithm="statistics", contribution="shapley", data="iris", output={"folder": str(tmp_path)})
+    assert not any(tmp_path.iterdir())

@@ -9,14 +9,13 @@ import pytest
 from phones import phones
 
 from tequio.federation.clock import Arrival
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
-from tequio.federation.selection import Consequence, Turn
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.selection import RoundOutcome, SelectionContext
 from tequio.federation.selectors.oort import Oort
 
 
-def turn(federation: Any, memory: dict[str, Any], seed: int = 0) -> Turn:
-    return Turn(federation, federation.eligible(), memory, np.random.default_rng(seed))
+def turn(federation: Any, memory: dict[str, Any], seed: int = 0) -> SelectionContext:
+    return SelectionContext(federation, federation.eligible(), memory, np.random.default_rng(seed))
 
 
 def observed(selector: Oort, federation: Any, memory: dict[str, Any], losses: dict[int, float],
@@ -26,7 +25,7 @@ def observed(selector: Oort, federation: Any, memory: dict[str, Any], losses: di
     ends = np.array([(seconds or {}).get(int(party), 1.0) for party in parties])
     everyone = np.ones(len(parties), dtype=bool)
     federation.clock.last = Arrival(parties, everyone, ~everyone, ends, float(ends.max()))
-    return selector.observe(turn(federation, memory), Consequence(Replies(answers), {}))
+    return selector.observe(turn(federation, memory), RoundOutcome(Replies(answers), {}))
 
 
 def test_utility_by_hand() -> None:

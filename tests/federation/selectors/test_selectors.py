@@ -10,18 +10,11 @@ import pytest
 from scipy.stats import chisquare
 
 from tequio.errors import ConfigError, QuorumError
-from tequio.federation.exchange import Reply
-from tequio.federation.replies import Replies
-from tequio.federation.selection import Consequence, Turn
-from tequio.federation.selectors.afl import ActiveParties
-from tequio.federation.selectors.drawing import draw_by_weight, top_places
-from tequio.federation.selectors.filtered import FilteredParties
-from tequio.federation.selectors.greedyfed import GreedyFed
-from tequio.federation.selectors.power_of_choice import PowerOfChoice
-from tequio.federation.selectors.s_fedavg import SFedAvg
-from tequio.federation.selectors.stratified import StratifiedParties, shared_out
-from tequio.federation.selectors.ucb import UpperConfidence
-from tequio.federation.selectors.valued import Values
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.selection import RoundOutcome, SelectionContext, draw_by_weight, top_places
+from tequio.federation.selectors.by_loss import ActiveParties, PowerOfChoice
+from tequio.federation.selectors.by_value import GreedyFed, SFedAvg, UpperConfidence, Values
+from tequio.federation.selectors.drawn import FilteredParties, StratifiedParties, shared_out
 
 
 class Federation(SimpleNamespace):
@@ -37,16 +30,16 @@ class Federation(SimpleNamespace):
         return int(name)
 
 
-def turn(parties=4, memory=None, eligible=None, seed=0, round=1, **facts) -> Turn:
+def turn(parties=4, memory=None, eligible=None, seed=0, round=1, **facts) -> SelectionContext:
     federation: Any = Federation(**{"sizes": np.full(parties, 25), "round": round, "groups": np.zeros(parties, int),
                                     "record": lambda kind, facts: None, **facts})
-    return Turn(federation, np.arange(parties) if eligible is None else np.array(eligible), memory or {},
+    return SelectionContext(federation, np.arange(parties) if eligible is None else np.array(eligible), memory or {},
                 np.random.default_rng(seed))
 
 
-def told(**by_party) -> Consequence:
+def told(**by_party) -> RoundOutcome:
     answers = [Reply(int(name[1:]), {"loss": loss, "rows": rows}) for name, (loss, rows) in by_party.items()]
-    return Consequence(Replies(tuple(answers)), {})
+    return RoundOutcome(Replies(tuple(answers)), {})
 
 
 def shares(selector, turns, parties) -> np.ndarray:
@@ -96,7 +89,7 @@ def test_afl_renews_the_values_of_those_who_took_part_only(loss, expected):
 
 def test_afl_says_when_parties_report_no_loss():
     with pytest.raises(ConfigError, match="report none"):
-        ActiveParties().observe(turn(), Consequence(Replies((Reply(0, {"model": {}}),)), {}))
+        ActiveParties().observe(turn(), RoundOutcome(Replies((Reply(0, {"model": {}}),)), {}))
 
 
 # Selectors that value updates.

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError, DataError
 from tequio.learners.routers.detectors import Autoencoder
 from tequio.learners.routers.router import Own, fit_router, is_own, principal, seen_through
+from tequio.registry import build
 
 NOBODY: Any = None
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tequio.components import build
 from tequio.errors import ConfigError, DataError
 from tequio.learners.trees.filters import CustomFilter, MeanFilter, ModeFilter, NoFilter, PercentileFilter, surviving
+from tequio.registry import build
 
 SCORES = np.array([[0.9, 0.8], [0.5, 0.4], [0.7, 0.9], [0.7, 0.6]])  # mean 0.7 and 0.675
 

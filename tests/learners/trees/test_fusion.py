@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.learners.trees.growing import Growing, distil, grow
 from tequio.learners.trees.rules import Fusing, are_disjoint, extract, fuse, matches
+from tequio.registry import build
 
 COLUMNS = 4
 CLASSES = ("a", "b", "c")

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_tables import WALK, categories, walks
 
-from tequio.components import build
 from tequio.errors import ConfigError
 from tequio.learners.trees import id3
 from tequio.learners.trees.id3 import ID3, Categories, counts_of_rows, grow_id3, information_gain
 from tequio.learners.trees.tree import LEAF
+from tequio.registry import build
 
 RNG = np.random.default_rng(0)
 

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from tequio.experiments.running.store import EVENTS, Journal
+from tequio.experiments.running.recording import Journal
+from tequio.experiments.running.store import EVENTS
 from tequio.views.web import index as index_module
 from tequio.views.web.guard import Settings
 from tequio.views.web.index import CORRUPT, FAILED, FINISHED, RUNNING, STOPPED, Index, Writers

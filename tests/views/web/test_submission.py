@@ -21,7 +21,7 @@ def test_every_table_and_key_of_the_config_has_a_place():
 
 @pytest.mark.parametrize("table", [table for table in tables() if section_of(table).kind])
 def test_every_component_can_be_chosen_and_has_all_its_parameters(table):
-    from tequio.components import parameters_of
+    from tequio.registry import parameters_of
 
     section = section_of(table)
     assert section.names == tuple(registry.names(section.kind))
@@ -56,6 +56,15 @@ def test_a_config_typed_into_the_form_is_the_same_config(path):
     assert found.errors == {}
     assert config_hash(found.config) == config_hash(complete(given))
     assert found.config.baselines == given["baselines"]
+
+
+def test_parts_that_the_algorithm_does_not_take_are_left_out_unless_something_was_chosen_there():
+    form = {"algorithm.name": "kmeans", "learner.name": "logistic", "local.name": "minibatch",
+            "aggregator.name": "mean"}
+    config = read_submission(form).config
+    assert (config.learner, config.local, config.aggregator) == ({}, {}, {})
+    for typed in ({"learner.name": "mlp"}, {"local.epochs": "3"}, {"aggregator.name": "krum"}):
+        assert "would do nothing" in read_submission({**form, **typed}).errors[WHOLE]
 
 
 @pytest.mark.parametrize(("typed", "field", "words"), [

@@ -16,13 +16,13 @@ from .conftest import client_of, form_token
 
 FORM = {"name": "toy", "rounds": "2", "data.name": "iris", "data.prepare": '["standardise"]',
         "data.partition.parties": "3", "learner.name": "sgd-classifier", "engine.workers": "1"}
-VALUES = 'local.epochs = [1, 2]\n"algorithm.name" = ["fedavg", "fedprox"]'
+VALUES = 'local.epochs = [1, 2]\n"algorithm.name" = ["fedavg", "fednova"]'
 
 
 def test_lists_and_seeds_are_the_sweep_of_a_config_file():
     found = read_submission({**FORM, SEEDS_FIELD: "3", VALUES_FIELD: VALUES})
     assert found.errors == {}
-    assert found.sweep["sweep"] == {"local.epochs": [1, 2], "algorithm.name": ["fedavg", "fedprox"], "seeds": [0, 1, 2]}
+    assert found.sweep["sweep"] == {"local.epochs": [1, 2], "algorithm.name": ["fedavg", "fednova"], "seeds": [0, 1, 2]}
     assert found.runs == 12
     assert read_submission({**FORM, SEEDS_FIELD: "[4, 9]"}).sweep["sweep"] == {"seeds": [4, 9]}
 

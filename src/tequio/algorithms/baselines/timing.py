@@ -45,6 +45,7 @@ class TimingOnly(Algorithm):
 
     needs_clock: ClassVar[bool] = True
     adoptable: ClassVar[bool] = False  # there is no model
+    own_training: ClassVar[bool] = False
 
     def start(self, federation: Federation) -> State:
         """A model of zeros, as large as the one that would travel."""

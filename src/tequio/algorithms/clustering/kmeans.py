@@ -77,7 +77,7 @@ class FederatedKMeans(Algorithm):
 
     topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer, Hierarchical)
     attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates"})  # labels of rows do not matter here
-    sends: ClassVar[frozenset[str]] = frozenset({"sums"})
+    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
     adoptable: ClassVar[bool] = False  # without local training settings no party makes centroids of its own
 
     @property
@@ -108,10 +108,12 @@ class FederatedKMeans(Algorithm):
         way = self.stages if self.attack is None else (self.attack, *self.stages)
         replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
                                  settings=self._settings, stages=way)
+        old: Centroids = state.model["centroids"]
+        shapes = {"counts": np.zeros(len(old)), "sums": old}
+        replies = federation.sound(replies, lambda sent, whose: check_shapes(sent["update"], shapes, whose))
         if not replies:
             return finish_round(self, federation, state, chosen, replies)
-        old: Centroids = state.model["centroids"]
-        counts, sums = _totals(federation, replies, old)
+        counts, sums = _totals(federation, replies)
         weight = state.memory.get("weight", np.zeros(len(old))) if self.history else np.zeros(len(old))
         moved = _merged(old, counts + weight, sums + weight[:, None] * old)
         centroids = (1 - self.coordinator_rate) * old + self.coordinator_rate * moved
@@ -180,13 +182,9 @@ def shortened(rows: Dataset, radius: float) -> Dataset:
     return Dataset.of(schema, shorter, rows.target if schema.target.kind != "none" else None, name=rows.name)
 
 
-def _totals(federation: Federation, replies: Replies[SumsReply],
-            old: Centroids) -> tuple[NDArray[np.float64], Centroids]:
+def _totals(federation: Federation, replies: Replies[SumsReply]) -> tuple[NDArray[np.float64], Centroids]:
     """Rows behind each cluster at all parties, and the sum over parties of count times centroid."""
-    shapes = {"counts": np.zeros(len(old)), "sums": old}
-    for reply in replies:
-        check_shapes(reply.payload["update"], shapes, f"party '{federation.name(reply.party)}'")
-    sums = [{name: reply["update"][name].astype(np.float64) for name in shapes} for reply in replies.payloads]
+    sums = [{name: values.astype(np.float64) for name, values in reply["update"].items()} for reply in replies.payloads]
     updates = Updates(replies.parties, sums, np.ones(len(replies)))
     combined = federation.topology.combine(updates, Mean(), {})
     if combined.notes:

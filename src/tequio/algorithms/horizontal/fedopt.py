@@ -6,19 +6,24 @@ v starting at 0 as in Kingma and Ba, Adam, ICLR 2015: some frameworks put that A
 
 Hsu, Qi, Brown: Measuring the effects of non-identical data distribution for federated visual classification, 2019
 (FedAvgM).
+
+Moments are about weights only: buffers follow the parties' mean.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Gt, Interval
 
-from tequio.algorithms.training import Weights, fresh_state, party_weights, train, training_settings
-from tequio.federation.algorithm import Algorithm, Crossing, State
-from tequio.federation.models import shifted
+from tequio.algorithms.training import train
+from tequio.federation.aggregation import shifted
+from tequio.federation.averaging import Averaging, Weights, averaging_round, split_buffers
+from tequio.federation.task import TrainSettings
+from tequio.learners.learner import buffers_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -26,27 +31,50 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
+    from tequio.federation.algorithm import Disclosure, State
+    from tequio.federation.averaging import Averaged
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.learners.learner import Arrays
-
-    Step = Callable[[Arrays, Payload], tuple[Arrays, Payload]]
 
 Positive = Annotated[float, Gt(0)]
 Beta = Annotated[float, Interval(ge=0, lt=1)]
 
 
-def optimised_round(algorithm: Algorithm, federation: Federation, state: State, weights: Weights, step: Step) -> State:
-    """A round of federated averaging in which `step` turns the mean change and its moments into the change made."""
-    chosen = algorithm.select(federation, state)
-    replies = federation.ask(chosen.parties, train, {"model": state.model}, settings=training_settings(algorithm),
-                             stages=algorithm.parts.stages)
-    if not replies:
-        return algorithm.conclude(federation, state, chosen, replies)
-    mean = algorithm.aggregate(federation, state, replies, weights=party_weights(replies, weights))
-    change, moments = step(mean.update, state.memory["moments"])
-    return algorithm.conclude(federation, state, chosen, replies, shifted(state.model, change), mean, moments=moments)
+@dataclass(frozen=True, kw_only=True)
+class Optimised(Averaging):
+    """Federated averaging in which an optimizer turns the mean change and its moments into the change made."""
+
+    weights: Weights = "size"
+
+    @abstractmethod
+    def moments(self, weights: Arrays) -> Payload:
+        """What the optimizer remembers before the first round."""
+
+    @abstractmethod
+    def moved(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
+        """The change to make, and the moments after it."""
+
+    def start(self, federation: Federation) -> State:
+        """A fresh model and fresh moments."""
+        state = super().start(federation)
+        weights, _ = split_buffers(state.model, buffers_of(self.learner, federation.schema))
+        return state.next(moments=self.moments(weights))
+
+    def disclosure(self, schema: Schema) -> Disclosure:
+        """The change of the model, as a mean."""
+        return self.discloses(schema, by_rows=self.weights == "size")
+
+    def round(self, federation: Federation, state: State) -> State:
+        """Train, average, step."""
+        settings = TrainSettings(learner=self.learner, local=self.local)
+        return averaging_round(self, federation, state, train, settings, weights=self.weights, step=self.step)
+
+    def step(self, averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
+        """Move the weights as the optimizer says."""
+        change, moments = self.moved(averaged.mean, averaged.state.memory["moments"])
+        return shifted(averaged.model, change), {"moments": moments}
 
 
 def by_name(function: Callable[..., NDArray[np.float64]], *models: Arrays) -> Arrays:
@@ -61,7 +89,7 @@ def constant(model: Arrays, value: float) -> Arrays:
 
 @register("algorithm", "fedavgm", paper="Hsu et al., 2019")
 @dataclass(frozen=True, kw_only=True)
-class FedAvgM(Algorithm):
+class FedAvgM(Optimised):
     """Federated averaging with momentum at the coordinator.
 
     Parameters:
@@ -70,34 +98,57 @@ class FedAvgM(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
     coordinator_rate: Positive = 1.0
     momentum: Beta = 0.9
-    weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model, at rest."""
-        state = fresh_state(self, federation)
-        return state.next(moments={"velocity": constant(state.model, 0.0)})
+    def moments(self, weights: Arrays) -> Payload:
+        """At rest."""
+        return {"velocity": constant(weights, 0.0)}
 
-    def crossing(self, schema: Schema) -> Crossing:
-        """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
-
-    def round(self, federation: Federation, state: State) -> State:
-        """Train, average, step."""
-        return optimised_round(self, federation, state, self.weights, self.step)
-
-    def step(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
+    def moved(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
         """Velocity v = beta v + delta; the model moves by rate * v."""
         velocity = by_name(lambda v, delta: self.momentum * v + delta, moments["velocity"], update)
         return by_name(lambda v: self.coordinator_rate * v, velocity), {"velocity": velocity}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(Optimised):
+    """m = beta1 m + (1 - beta1) delta; the model moves by rate * m / (sqrt(v) + tau). Each has its own v."""
+
+    coordinator_rate: Positive = 0.01
+    beta1: Beta = 0.9
+    tau: Positive = 1e-3
+
+    @abstractmethod
+    def second(self, v: NDArray[np.float64], delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The next second moment."""
+
+    def first_second(self) -> float:
+        """The second moment before the first round."""
+        return self.tau**2
+
+    def bias(self, steps: int) -> tuple[float, float]:
+        """What first and second moment are divided by after so many steps."""
+        return 1.0, 1.0
+
+    def moments(self, weights: Arrays) -> Payload:
+        """A first moment of 0."""
+        return {"first": constant(weights, 0.0), "second": constant(weights, self.first_second()), "steps": 0}
+
+    def moved(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
+        """One step."""
+        second = by_name(self.second, moments["second"], update)
+        first = by_name(lambda m, delta: self.beta1 * m + (1 - self.beta1) * delta, moments["first"], update)
+        steps = moments["steps"] + 1
+        bias = self.bias(steps)
+        change = by_name(lambda m, v: self.coordinator_rate * (m / bias[0]) / (np.sqrt(v / bias[1]) + self.tau),
+                         first, second)
+        return change, {"first": first, "second": second, "steps": steps}
+
+
 @register("algorithm", "fedadagrad", paper="Reddi et al., 2021")
 @dataclass(frozen=True, kw_only=True)
-class FedAdagrad(Algorithm):
+class FedAdagrad(Adaptive):
     """Federated averaging with Adagrad at the coordinator.
 
     Parameters:
@@ -107,34 +158,17 @@ class FedAdagrad(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
     coordinator_rate: Positive = 0.1
     beta1: Beta = 0.0
-    tau: Positive = 1e-3
-    weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model and moments."""
-        return adaptive_start(self, federation, self.tau**2)
-
-    def crossing(self, schema: Schema) -> Crossing:
-        """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
-
-    def round(self, federation: Federation, state: State) -> State:
-        """Train, average, step."""
-        return optimised_round(self, federation, state, self.weights, self.step)
-
-    def step(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
-        """v = v + delta^2."""
-        second = by_name(lambda v, delta: v + delta**2, moments["second"], update)
-        return adaptive_step(self, update, moments, second)
+    def second(self, v: NDArray[np.float64], delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """v + delta^2."""
+        return v + delta**2
 
 
 @register("algorithm", "fedyogi", paper="Reddi et al., 2021")
 @dataclass(frozen=True, kw_only=True)
-class FedYogi(Algorithm):
+class FedYogi(Adaptive):
     """Federated averaging with Yogi at the coordinator.
 
     Parameters:
@@ -145,36 +179,16 @@ class FedYogi(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
-    coordinator_rate: Positive = 0.01
-    beta1: Beta = 0.9
     beta2: Beta = 0.99
-    tau: Positive = 1e-3
-    weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model and moments."""
-        return adaptive_start(self, federation, self.tau**2)
-
-    def crossing(self, schema: Schema) -> Crossing:
-        """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
-
-    def round(self, federation: Federation, state: State) -> State:
-        """Train, average, step."""
-        return optimised_round(self, federation, state, self.weights, self.step)
-
-    def step(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
-        """v = v - (1 - beta2) delta^2 sign(v - delta^2)."""
-        second = by_name(lambda v, delta: v - (1 - self.beta2) * delta**2 * np.sign(v - delta**2),
-                         moments["second"], update)
-        return adaptive_step(self, update, moments, second)
+    def second(self, v: NDArray[np.float64], delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """v - (1 - beta2) delta^2 sign(v - delta^2)."""
+        return v - (1 - self.beta2) * delta**2 * np.sign(v - delta**2)
 
 
 @register("algorithm", "fedadam", paper="Reddi et al., 2021")
 @dataclass(frozen=True, kw_only=True)
-class FedAdam(Algorithm):
+class FedAdam(Adaptive):
     """Federated averaging with Adam at the coordinator.
 
     Parameters:
@@ -186,57 +200,17 @@ class FedAdam(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
-    coordinator_rate: Positive = 0.01
-    beta1: Beta = 0.9
     beta2: Beta = 0.99
-    tau: Positive = 1e-3
     bias_correction: bool = False
-    weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model and moments."""
-        return adaptive_start(self, federation, 0.0 if self.bias_correction else self.tau**2)
+    def first_second(self) -> float:
+        """0 where the bias is corrected."""
+        return 0.0 if self.bias_correction else super().first_second()
 
-    def crossing(self, schema: Schema) -> Crossing:
-        """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
+    def second(self, v: NDArray[np.float64], delta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """beta2 v + (1 - beta2) delta^2."""
+        return self.beta2 * v + (1 - self.beta2) * delta**2
 
-    def round(self, federation: Federation, state: State) -> State:
-        """Train, average, step."""
-        return optimised_round(self, federation, state, self.weights, self.step)
-
-    def step(self, update: Arrays, moments: Payload) -> tuple[Arrays, Payload]:
-        """v = beta2 v + (1 - beta2) delta^2."""
-        second = by_name(lambda v, delta: self.beta2 * v + (1 - self.beta2) * delta**2, moments["second"], update)
-        steps = moments["steps"] + 1
-        bias = (1 - self.beta1**steps, 1 - self.beta2**steps) if self.bias_correction else (1.0, 1.0)
-        return adaptive_step(self, update, moments, second, bias)
-
-
-class _Adaptive(Protocol):
-    """What the adaptive members have in common."""
-
-    @property
-    def coordinator_rate(self) -> float: ...
-    @property
-    def beta1(self) -> float: ...
-    @property
-    def tau(self) -> float: ...
-
-
-def adaptive_start(algorithm: Algorithm, federation: Federation, second: float) -> State:
-    """A fresh model, a first moment of 0, and a second moment of `second`."""
-    state = fresh_state(algorithm, federation)
-    moments = {"first": constant(state.model, 0.0), "second": constant(state.model, second), "steps": 0}
-    return state.next(moments=moments)
-
-
-def adaptive_step(optimizer: _Adaptive, update: Arrays, moments: Payload, second: Arrays,
-                  bias: tuple[float, float] = (1.0, 1.0)) -> tuple[Arrays, Payload]:
-    """m = beta1 m + (1 - beta1) delta; the model moves by rate * m / (sqrt(v) + tau)."""
-    beta1, rate, tau = optimizer.beta1, optimizer.coordinator_rate, optimizer.tau
-    first = by_name(lambda m, delta: beta1 * m + (1 - beta1) * delta, moments["first"], update)
-    change = by_name(lambda m, v: rate * (m / bias[0]) / (np.sqrt(v / bias[1]) + tau), first, second)
-    return change, {"first": first, "second": second, "steps": moments["steps"] + 1}
+    def bias(self, steps: int) -> tuple[float, float]:
+        """One minus the betas to the power of the steps."""
+        return (1 - self.beta1**steps, 1 - self.beta2**steps) if self.bias_correction else (1.0, 1.0)

@@ -15,25 +15,28 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge
 
 from tequio.algorithms.training import (
-    Weights,
-    fresh_state,
-    party_weights,
-    require_gradients,
-    train,
-    training_settings,
+    Phase,
+    ProximalSettings,
+    UpdateReply,
+    proximal_job,
+    training_task,
+    update_reply,
+    updates_of,
 )
-from tequio.federation.algorithm import Algorithm, Crossing, State
-from tequio.federation.models import shifted
+from tequio.federation.algorithm import part
+from tequio.federation.averaging import Averaging, Weights, averaging_round
+from tequio.learners.learner import GradientLearner
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from tequio.data.schema import Schema
+    from tequio.data.dataset import Schema
+    from tequio.federation.algorithm import Disclosure, State
     from tequio.federation.federation import Federation
 
 
 @register("algorithm", "fedprox", paper="Li et al., 2020")
 @dataclass(frozen=True, kw_only=True)
-class FedProx(Algorithm):
+class FedProx(Averaging):
     """Federated averaging in which a proximal term keeps each party near the model it received.
 
     Parameters:
@@ -41,27 +44,19 @@ class FedProx(Algorithm):
         weights: weigh each party by its number of training rows (size), or all alike (uniform)
     """
 
-    sums_only = True
-
+    learner: GradientLearner = part()
     proximal: Annotated[float, Ge(0)] = 0.01
     weights: Weights = "size"
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model."""
-        if self.proximal:
-            require_gradients(self, "fedprox")
-        return fresh_state(self, federation)
-
-    def crossing(self, schema: Schema) -> Crossing:
+    def disclosure(self, schema: Schema) -> Disclosure:
         """The change of the model, as a mean."""
-        return Crossing(by_rows=self.weights == "size")
+        return self.discloses(schema, by_rows=self.weights == "size")
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train near the received model, average."""
-        chosen = self.select(federation, state)
-        replies = federation.ask(chosen.parties, train, {"model": state.model},
-                                 settings=training_settings(self, proximal=self.proximal), stages=self.parts.stages)
-        if not replies:
-            return self.conclude(federation, state, chosen, replies)
-        mean = self.aggregate(federation, state, replies, weights=party_weights(replies, self.weights))
-        return self.conclude(federation, state, chosen, replies, shifted(state.model, mean.update), mean)
+        settings = ProximalSettings(learner=self.learner, local=self.local, proximal=self.proximal)
+        return averaging_round(self, federation, state, train_near, settings, weights=self.weights)
+
+
+train_near = training_task("fedprox.train", ProximalSettings, UpdateReply, Phase(proximal_job, update_reply),
+                           replies=updates_of)

@@ -10,31 +10,40 @@ refuses otherwise. Who offers rows is known from the selectors `hybridfl` and `d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tequio.algorithms.training import Weights, fresh_state, party_weights, train, training_settings
+from tequio.algorithms.training import train
 from tequio.data.dataset import Dataset
-from tequio.federation.algorithm import Algorithm, State
-from tequio.federation.models import difference, shifted, weighted_mean
-from tequio.federation.task import task
+from tequio.federation.aggregation import difference, shifted, weighted_mean
+from tequio.federation.averaging import (
+    Averaging,
+    Weights,
+    aggregate,
+    averaged_buffers,
+    finish_round,
+    select,
+    split_buffers,
+    weights_by,
+    with_sound_buffers,
+)
+from tequio.federation.task import NoSettings, Reveals, TrainSettings, task
+from tequio.learners.learner import Arrays, buffers_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
-    from tequio.federation.party import Party
     from tequio.federation.payload import Payload
-    from tequio.learners.learner import Arrays
+    from tequio.federation.population import Party
 
 
 @register("algorithm", "hybridfl", paper="Yoshida et al., 2020")
 @dataclass(frozen=True, kw_only=True)
-class HybridFL(Algorithm):
+class HybridFL(Averaging):
     """Federated averaging with the coordinator as one more participant, training on rows handed over by consent.
 
     Rows are asked for while the chosen parties train, class by class in turn, from the fastest party that has one.
@@ -43,34 +52,37 @@ class HybridFL(Algorithm):
         weights: weigh each participant by its number of training rows (size), or all alike (uniform)
     """
 
-    weights: Weights = "uniform"
+    sums_only: ClassVar[bool] = False
 
-    def start(self, federation: Federation) -> State:
-        """A fresh model."""
-        return fresh_state(self, federation)
+    weights: Weights = "uniform"
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, gather rows, train here and there, average."""
-        chosen = self.select(federation, state)
+        chosen = select(self, federation, state)
         rows = gathered_rows(federation, chosen.memory.get("offers", {}))
-        replies = federation.ask(chosen.parties, train, {"model": state.model}, settings=training_settings(self),
-                                 stages=self.parts.stages)
+        replies = federation.ask(chosen.parties, train, {"model": state.model}, stages=self.way,
+                                 settings=TrainSettings(learner=self.learner, local=self.local))
+        trained, buffers = split_buffers(state.model, buffers_of(self.learner, federation.schema))
+        replies = with_sound_buffers(federation, replies, buffers)
         own = self._own_update(federation, state, rows)
         if not replies:
-            return self.conclude(federation, state, chosen, replies, own and shifted(state.model, own))
-        weights = party_weights(replies, self.weights)
-        mean = self.aggregate(federation, state, replies, weights=weights)
-        update = mean.update
+            return finish_round(self, federation, state, chosen, replies, own and shifted(state.model, own))
+        weights = weights_by(self.weights, replies)
+        mean = aggregate(self, federation, state, replies, trained, weights)
+        after = shifted(trained, mean.update)
+        if buffers:
+            after |= averaged_buffers(self, federation, state, replies, buffers, weights, mean)
         if own is not None and rows is not None:
-            theirs, mine = (len(replies), 1.0) if weights is None else (float(weights.sum()), float(len(rows)))
-            update = weighted_mean([update, own], [theirs, mine])
-        return self.conclude(federation, state, chosen, replies, shifted(state.model, update), mean)
+            theirs = {**mean.update, **difference({name: after[name] for name in buffers}, buffers)}
+            mine = 1.0 if self.weights == "uniform" else float(len(rows))
+            after = shifted(state.model, weighted_mean([theirs, own], [float(weights.sum()), mine]))
+        return finish_round(self, federation, state, chosen, replies, {name: after[name] for name in state.model}, mean)
 
     def _own_update(self, federation: Federation, state: State, rows: Dataset | None) -> Arrays | None:
         """How the coordinator's own training changes the model."""
         if rows is None:
             return None
-        local = self.parts.local
+        local = self.local
         trained = self.learner.train(state.model, rows, local, federation.rng("train on gathered rows"),
                                      learning_rate=local.rate(federation.round))
         return difference(trained.model, state.model)
@@ -122,8 +134,21 @@ def plan_rows(classes: NDArray[Any], throughput: NDArray[Any], row_bytes: NDArra
     return wanted
 
 
-@task("hand over rows", shares_rows=True)
-def hand_over_rows(party: Party, payload: Payload, settings: Mapping[str, Any]) -> Payload:
+class WantedRows(TypedDict):
+    """How many rows of each class are asked for."""
+
+    wanted: NDArray[np.int64]
+
+
+class HandedRows(TypedDict):
+    """Rows, as the party holds them."""
+
+    features: NDArray[Any]
+    target: NDArray[Any]
+
+
+@task("hand over rows", settings=NoSettings, reply=HandedRows, reveals=Reveals.ROWS)
+def hand_over_rows(party: Party, payload: WantedRows, settings: NoSettings) -> HandedRows:
     """The first so many training rows of each class."""
     rows = party.data.train
     target = rows.target

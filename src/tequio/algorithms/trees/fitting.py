@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class SummingTrees(TreeAlgorithm):
 
     stages: tuple[Stage, ...] = part(())
 
-    sends: ClassVar[frozenset[str]] = frozenset({"sums"})
+    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
 
     @property
     def way(self) -> tuple[Stage, ...]:

@@ -122,9 +122,9 @@ class SimFL(SummingTrees):
         turn = int(taking_part[(federation.round - 1) % len(taking_part)])
         seen = seen_trees(federation, state, self.attack)
         each = news(state.model, taking_part, seen)
-        place = int(state.memory["places"][turn])
-        shape = (int(state.memory["sizes"][place]), len(state.model["base"]))
-        lent = federation.ask(taking_part[taking_part != turn], lend_gradients, {"place": place, "rows": shape[0]},
+        index = int(state.memory["places"][turn])
+        shape = (int(state.memory["sizes"][index]), len(state.model["base"]))
+        lent = federation.ask(taking_part[taking_part != turn], lend_gradients, {"index": index, "rows": shape[0]},
                               each=each, settings=AgreedSettings(agreed=agreed(federation)), stages=self.way,
                               check=None if self.stages else partial(check_sums, shape))
         sums = {name: sum((reply["update"][name] for reply in lent.payloads), np.zeros(shape))
@@ -144,7 +144,7 @@ def _introduce(federation: Federation, replies: Replies[BucketsReply]) -> dict[s
                           remedy="find out why: the run's events name the causes")
     codes = relabelled([reply["buckets"] for reply in replies.payloads])
     sizes = np.array([len(rows) for rows in codes])
-    each = {int(party): {"place": place} for place, party in enumerate(replies.parties)}
+    each = {int(party): {"index": index} for index, party in enumerate(replies.parties)}
     ready = federation.ask(replies.parties, find_similar, {"buckets": np.concatenate(codes), "sizes": sizes},
                            settings=NoSettings(), each=each).parties
     places = np.full(len(federation), ABSENT)
@@ -178,13 +178,13 @@ class TablesPayload(TypedDict):
 
     buckets: Codes
     sizes: NDArray[np.int64]
-    place: int
+    index: int
 
 
 class LendPayload(News):
     """The place of the party whose turn it is, and how many rows it has."""
 
-    place: int
+    index: int
     rows: int
 
 
@@ -217,9 +217,9 @@ def hash_rows(party: Party, payload: HashPayload, settings: AgreedSettings) -> B
 def find_similar(party: Party, payload: TablesPayload, settings: NoSettings) -> Done:
     """For each own row the most similar one at every party (at home: the row itself), by number; the party keeps it."""
     tables = np.split(payload["buckets"], np.cumsum(payload["sizes"])[:-1])
-    own, rng = tables[payload["place"]], party.rng("similar rows")
-    similar = [np.arange(len(own), dtype=np.int32) if place == payload["place"] else most_similar(own, others, rng)
-               for place, others in enumerate(tables)]
+    own, rng = tables[payload["index"]], party.rng("similar rows")
+    similar = [np.arange(len(own), dtype=np.int32) if index == payload["index"] else most_similar(own, others, rng)
+               for index, others in enumerate(tables)]
     party.keep(SimilarRows, {"similar": np.stack(similar, axis=1)})
     return {}
 
@@ -229,7 +229,7 @@ def lend_gradients(party: Party, payload: LendPayload, settings: AgreedSettings)
     """Per row of the party whose turn it is: the sums of the derivatives of the own rows that are similar to it."""
     rows = agreed_rows(party, settings)
     learn_news(party, rows, payload)
-    behind = party.recall(SimilarRows)["similar"][:, payload["place"]]
+    behind = party.recall(SimilarRows)["similar"][:, payload["index"]]
     # Rows that a hostile party has added since the tables were made come last. They are similar to no known row.
     gradient, curvature = (np.stack([np.bincount(behind, column, payload["rows"])
                                      for column in values[:len(behind)].T], axis=1)
@@ -316,12 +316,12 @@ def most_similar(own: Codes, others: Codes, rng: np.random.Generator) -> NDArray
     luck, similar = rng.random(len(own)), np.empty(len(own), dtype=np.int32)
     order = np.argsort(my_group, kind="stable")
     for chunk in np.array_split(order, -(-len(own) * len(groups) // _PAIRS_AT_A_TIME)):
-        distinct, place = np.unique(my_group[chunk], return_inverse=True)
+        distinct, index = np.unique(my_group[chunk], return_inverse=True)
         # Tied rows are told apart by a running count: the luck of a row says which of them it gets.
         tied = np.cumsum(_nearest(mine[distinct], groups) * sizes, axis=1)
-        rank = (luck[chunk] * tied[place, -1]).astype(np.int64)
-        chosen = (tied[place] > rank[:, None]).argmax(axis=1)
-        within = rank - np.where(chosen > 0, tied[place, np.maximum(chosen, 1) - 1], 0)
+        rank = (luck[chunk] * tied[index, -1]).astype(np.int64)
+        chosen = (tied[index] > rank[:, None]).argmax(axis=1)
+        within = rank - np.where(chosen > 0, tied[index, np.maximum(chosen, 1) - 1], 0)
         similar[chunk] = members[starts[chosen] + within]
     return similar
 

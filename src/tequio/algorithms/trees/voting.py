@@ -29,6 +29,8 @@ from tequio.learners.trees.learner import TreeLearner
 from tequio.registry import build, name_of, register, to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset, Schema
@@ -62,6 +64,11 @@ class Voting(TreeAlgorithm):
 
     adoptable: ClassVar[bool] = False  # no learner evaluates a list of models
     offers_learners: ClassVar[bool] = True
+
+    @classmethod
+    def unused_parts(cls, parameters: Mapping[str, object]) -> frozenset[str]:
+        """The learner, where several are offered instead."""
+        return frozenset({"learner"}) if parameters.get("learners") else frozenset()
 
     @property
     def offered(self) -> list[TreeLearner | Learner]:

@@ -83,8 +83,8 @@ class VerticalRegression(VerticalAlgorithm):
 
     def prepare(self, talk: Conversation, state: State) -> State:
         """The key holder makes the keys; everyone else gets the public part."""
-        key = talk.ask_one(require_key_holder(talk.federation), tasks.make_key, settings=self._with_key())["key"]
-        self.scheme().public_key(key)
+        key = talk.ask_one(require_key_holder(talk.federation), tasks.make_key, settings=self._with_key(),
+                           check=lambda reply, whose: self.scheme().public_key(reply["key"]))["key"]
         talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=self._with_key())
         return state.next(key=key, losses=[])
 

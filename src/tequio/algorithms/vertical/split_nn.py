@@ -19,6 +19,7 @@ from tequio.algorithms.vertical.conversation import columns_of, describe
 from tequio.algorithms.vertical.rows import KeptScores, RowRequest, asked_rows, design
 from tequio.algorithms.vertical.vertical import Request, VerticalAlgorithm
 from tequio.errors import ConfigError, DataError
+from tequio.federation.aggregation import shapes_of
 from tequio.federation.algorithm import part
 from tequio.federation.task import Count, Done, Reveals, record, task
 from tequio.learners.batched_layers import Activation
@@ -142,6 +143,8 @@ class SplitNN(VerticalAlgorithm):
             sent = self._activations(talk, state, step, each)
             learnt = talk.ask_one(talk.roles.label_holder, learn_top, {**asked, "activations": sent},
                                   settings=self._settings())
+            if shapes_of(learnt["gradients"]) != shapes_of(sent):
+                talk.refuse(learn_top, talk.roles.label_holder, "it sent gradients that do not fit the activations")
             gradients = {party: {"gradient": learnt["gradients"][str(party)]} for party in others}
         if others:
             talk.ask(others, step, each=gradients, settings=self._settings())

@@ -56,6 +56,7 @@ class VerticalAlgorithm(Algorithm):
     alignment: Alignment = "psi"
 
     adoptable: ClassVar[bool] = False
+    own_training: ClassVar[bool] = False
 
     def agree(self, talk: Conversation, state: State) -> State:
         """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""

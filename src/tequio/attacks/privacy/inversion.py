@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.errors import ConfigError
-from tequio.learners.losses import mean_loss, target_array
+from tequio.learners.descent import mean_loss, target_array
 from tequio.learners.torch_learner import TorchLearner
 from tequio.learners.torch_model import model_for
 
@@ -116,7 +116,7 @@ def _angle(ready: TorchModel, row: Tensor, target: Tensor, wanted: Sequence[Tens
     """One minus the cosine between the row's gradient and the wanted one."""
     import torch
 
-    from tequio.learners.losses import mean_loss
+    from tequio.learners.descent import mean_loss
 
     loss = mean_loss(ready.kind, ready.outputs(row), target)
     gradients = torch.autograd.grad(loss, ready.parameters, create_graph=True)

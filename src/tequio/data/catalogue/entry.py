@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -56,6 +56,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
                       groups=np.concatenate([first.groups, second.groups]) if has_groups else None)
 
 
+@runtime_checkable
 class CatalogueDataset(Protocol):
     """A dataset by name."""
 
@@ -64,3 +65,8 @@ class CatalogueDataset(Protocol):
     def load(self) -> Loaded:
         """Read it; files are located, checked and, where possible, downloaded first."""
         ...
+
+
+def facts_of(dataset: object) -> Facts | None:
+    """What the catalogue says of a dataset; nothing for one that it does not describe."""
+    return dataset.facts if isinstance(dataset, CatalogueDataset) else None

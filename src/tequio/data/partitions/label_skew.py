@@ -17,9 +17,9 @@ from tequio.data.partition import (
     draw_counts,
     require_rows,
     shuffled_by_class,
+    strata,
     top_up,
 )
-from tequio.data.splits import strata
 from tequio.errors import DataError
 from tequio.registry import register
 

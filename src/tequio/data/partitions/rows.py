@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from annotated_types import Gt
 
-from tequio.components import named_function
 from tequio.data.partition import (
     NOBODY,
     AtLeastOne,
@@ -18,10 +17,10 @@ from tequio.data.partition import (
     deal_counts,
     draw_counts,
     require_rows,
+    strata,
 )
-from tequio.data.splits import strata
 from tequio.errors import DataError
-from tequio.registry import register
+from tequio.registry import named_function, register
 
 if TYPE_CHECKING:
     from tequio.data.dataset import Array, Dataset

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tequio.components import validate
 from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordinal, Regroup
 from tequio.data.preprocessing.preparation import Preparation, Statistics
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError, DataError, nearest
+from tequio.registry import validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""The certificates of a federation: one authority, made by the coordinator, and one certificate a member."""
+"""The certificates of a federation: one authority, made by the coordinator, and one certificate per member."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tequio.errors import PermissionDenied
 
@@ -109,7 +109,7 @@ def belong_together(identity: Identity) -> bool:
     return bool(certificate.public_key() == load_key(identity.key).public_key())
 
 
-def check_issued(certificate_pem: bytes, authority_pem: bytes, key: Any, name: str) -> None:
+def check_issued(certificate_pem: bytes, authority_pem: bytes, key: ec.EllipticCurvePublicKey, name: str) -> None:
     """Refuse a certificate that is not of this authority, of this key and in this name."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -140,11 +140,15 @@ def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
     return sha256(key.public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def load_key(pem: bytes) -> Any:
+def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     """A private key from PEM."""
     from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
 
-    return form.load_pem_private_key(pem, None)
+    key = form.load_pem_private_key(pem, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PermissionDenied("this private key is not on an elliptic curve", remedy="join again: tequio party join")
+    return key
 
 
 def days_left(certificate_pem: bytes) -> float:
@@ -181,7 +185,7 @@ def _draft(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
             .not_valid_after(now + life))
 
 
-def _signed(draft: x509.CertificateBuilder, key: Any) -> bytes:
+def _signed(draft: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives import serialization as form
 

@@ -8,7 +8,7 @@ import secrets
 import socket
 import socketserver
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tequio.engines.network.files import write_private
 from tequio.errors import EngineError, TequioError
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    Handler = Callable[[dict[str, Any]], dict[str, Any]]
+    from tequio.engines.network.files import Document
+
+    Handler = Callable[[Document], Mapping[str, object]]
 
 _FILE = "control.json"
 _LONGEST_LINE = 1 << 20
@@ -52,7 +54,7 @@ class Control:
         self._server.shutdown()
         self._server.server_close()
 
-    def answer(self, line: bytes) -> dict[str, Any]:
+    def answer(self, line: bytes) -> Mapping[str, object]:
         """What a question is answered with; never raises."""
         try:
             question = json.loads(line)
@@ -65,14 +67,14 @@ class Control:
             return {"error": f"{type(cause).__name__}: {cause}"}
 
 
-def ask(home: Path, question: str, **facts: Any) -> dict[str, Any] | None:
+def ask(home: Path, question: str, **facts: object) -> Document | None:
     """The answer of the coordinator that runs in this folder; nothing where none runs."""
     try:
-        place = json.loads((home / _FILE).read_bytes())
-        with socket.create_connection(("127.0.0.1", place["port"]), timeout=_SECONDS) as connection:
-            connection.sendall(json.dumps({"ask": question, "secret": place["secret"], **facts}).encode() + b"\n")
+        running = json.loads((home / _FILE).read_bytes())
+        with socket.create_connection(("127.0.0.1", running["port"]), timeout=_SECONDS) as connection:
+            connection.sendall(json.dumps({"ask": question, "secret": running["secret"], **facts}).encode() + b"\n")
             with connection.makefile("rb") as reader:
-                answer: dict[str, Any] = json.loads(reader.readline(_LONGEST_LINE))
+                answer: Document = json.loads(reader.readline(_LONGEST_LINE))
     except (OSError, ValueError, KeyError):
         return None  # none runs, or it was killed and left its file behind
     if "error" in answer:

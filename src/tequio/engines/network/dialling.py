@@ -6,23 +6,22 @@ import queue
 import random
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from tequio.engines.network.answers import LARGEST_PAYLOAD, answer
-from tequio.engines.network.greetings import greeting
+from tequio.engines.network.enrolment import RenewingParty
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
-from tequio.engines.network.renewal import RenewingParty
-from tequio.engines.network.transfers import Assembly
+from tequio.engines.network.site import LARGEST_PAYLOAD, answer
 from tequio.engines.network.wire import (
+    Assembly,
     Begin,
     Chunk,
     End,
     Expiring,
     Goodbye,
     Renewed,
+    TaskRequest,
     Waiting,
     Welcome,
-    Work,
     frame,
     from_coordinator,
 )
@@ -31,27 +30,31 @@ from tequio.errors import EngineError, PayloadError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tequio.engines.network.holding import Holding
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.site import Site
     from tequio.engines.network.telemetry import Telemetry
     from tequio.engines.network.wire import FromCoordinator, Hello
 
-    Hear = Callable[[FromCoordinator, memoryview, Assembly], None]
+    OnMessage = Callable[[FromCoordinator, memoryview, Assembly], None]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 _LOOK_AROUND = 1.0
 
 
-class Dialler:
-    """Keeps a link to the coordinator: greets, hands on what it hears, and dials again with growing pauses."""
+class _Call(Protocol):
+    def cancel(self) -> object: ...
 
-    def __init__(self, home: PartyHome, telemetry: Telemetry, greeting: Callable[[], Hello], hear: Hear) -> None:
-        self._home, self._telemetry, self._greeting, self._hear = home, telemetry, greeting, hear
+
+class Dialler:
+    """Keeps a link to the coordinator: greets, hands on messages, and dials again with growing pauses."""
+
+    def __init__(self, home: PartyHome, telemetry: Telemetry, greeting: Callable[[], Hello],
+                 on_message: OnMessage) -> None:
+        self._home, self._telemetry, self._greeting, self._on_message = home, telemetry, greeting, on_message
         self._grpc = require_grpc()
         self._stop = threading.Event()
         self._outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._call: Any = None
+        self._call: _Call | None = None
         self._renewing = RenewingParty(home, telemetry, self.send)
 
     @property
@@ -116,22 +119,22 @@ class Dialler:
         elif isinstance(message, Renewed):
             self._renewing.take(message)
         else:
-            self._hear(message, body, assembly)
+            self._on_message(message, body, assembly)
 
 
 class PartyLink:
     """Serves a site until it is told to stop. One thread reads, one works, gRPC's own writes."""
 
-    def __init__(self, home: PartyHome, holding: Holding, site: Site, telemetry: Telemetry) -> None:
+    def __init__(self, home: PartyHome, site: Site, telemetry: Telemetry) -> None:
         self._site, self._telemetry = site, telemetry
-        self._dialler = Dialler(home, telemetry, lambda: greeting(holding, site.policy), self._hear)
-        self._tasks: deque[tuple[Work, list[bytes | memoryview]]] = deque()
+        self._dialler = Dialler(home, telemetry, site.greeting, self._on_message)
+        self._tasks: deque[tuple[TaskRequest, list[bytes | memoryview]]] = deque()
         self._waiting: dict[str, bytes | memoryview] = {}
         self._something = threading.Condition()
 
     def serve(self, *, patience: int = 0) -> None:
         """Dial and answer; give up after `patience` attempts to dial (0: never)."""
-        threading.Thread(target=self._work, name="tequio-tasks", daemon=True).start()
+        threading.Thread(target=self._run_tasks, name="tequio-tasks", daemon=True).start()
         self._dialler.serve(patience)
 
     def stop(self) -> None:
@@ -140,7 +143,7 @@ class PartyLink:
         with self._something:
             self._something.notify_all()
 
-    def _hear(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
+    def _on_message(self, message: FromCoordinator, body: memoryview, assembly: Assembly) -> None:
         if isinstance(message, Chunk):
             assembly.take(message, body)
         elif isinstance(message, Welcome):
@@ -150,7 +153,7 @@ class PartyLink:
         elif isinstance(message, End):
             self._waiting.pop(message.run, None)
             self._site.end(message.run)
-        elif isinstance(message, Work):
+        elif isinstance(message, TaskRequest):
             self._queue(message, assembly.parts(message.parts, body))
 
     def _begin(self, run: str, announcement: bytes | memoryview) -> None:
@@ -162,16 +165,16 @@ class PartyLink:
             self._something.notify_all()
         self._dialler.send([frame(said)])
 
-    def _queue(self, work: Work, parts: list[bytes | memoryview]) -> None:
+    def _queue(self, request: TaskRequest, parts: list[bytes | memoryview]) -> None:
         with self._something:
             # Of one run only the latest order counts: what came before it is no longer waited for.
-            for held in [held for held in self._tasks if held[0].run == work.run]:
+            for held in [held for held in self._tasks if held[0].run == request.run]:
                 self._tasks.remove(held)
-            self._tasks.append((work, parts))
+            self._tasks.append((request, parts))
             self._something.notify_all()
 
-    def _work(self) -> None:
-        from tequio.engines.threads import one_thread
+    def _run_tasks(self) -> None:
+        from tequio.engines.inline import one_thread
 
         one_thread()
         while not self._dialler.stopped:

@@ -1,4 +1,17 @@
-"""The engine that a run at the coordinator sees: orders go out over links, outcomes come back."""
+"""The engine that a run at the coordinator sees: orders go out over links, outcomes come back.
+
+The path of a request, under three names:
+
+1. `Order`: what the algorithm asks of some parties. `NetworkEngine.submit` makes one request of it for each of them.
+2. `TaskRequest` (wire.py): what one party is asked. `Hub.submit` keeps it in the run's mailbox as a `PendingTask`, and
+   sends it now, when the party dials in, or again when a link breaks, until it is answered or withdrawn.
+   `PartyLink` (dialling.py) receives it at the party and hands it to `Site.run` (site.py), which holds it against the
+   policy, finds it in the journal if it was done before, and else runs it through `execute`, as every engine does.
+3. `TaskResult` (or `TaskFailed`): what the party answers. `Hub.receive` finds the pending task that it belongs to, and
+   `NetworkEngine.collect` makes one `Outcome` of the order once all of its parties have answered or are given up.
+
+An aggregator (aggregating.py, relays.py) may stand between hub and party; it passes on the same messages.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from annotated_types import Ge
 
-from tequio.engines.network.audit import AuditLog
 from tequio.engines.network.homes import CoordinatorHome
-from tequio.engines.network.hub import Arrival, Desk, Errand
-from tequio.engines.network.telemetry import Telemetry
-from tequio.engines.network.transfers import Part
-from tequio.engines.network.wire import Declined, Waiting, Work
+from tequio.engines.network.hub import PendingTask, RunMailbox
+from tequio.engines.network.telemetry import AuditLog, Telemetry
+from tequio.engines.network.wire import Declined, Part, TaskFailed, TaskRequest, Waiting
 from tequio.errors import EngineError, PayloadError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Lock
 
-    from tequio.engines.network.hub import Gateway, Hub
+    from tequio.engines.network.hub import Answer, Gateway, Hub
     from tequio.engines.network.service import Service
     from tequio.federation.exchange import Engine, Order
     from tequio.federation.payload import Payload
@@ -65,8 +76,8 @@ class Network:
         from tequio.engines.network.service import Service
 
         home = CoordinatorHome(Path(self.home))
-        told = telemetry or Telemetry(AuditLog(home.folder / "audit.jsonl"))
-        return Service(home, told, maximum_reply_bytes=self.maximum_reply_megabytes * MEGABYTE)
+        sink = telemetry or Telemetry(AuditLog(home.folder / "audit.jsonl"))
+        return Service(home, sink, maximum_reply_bytes=self.maximum_reply_megabytes * MEGABYTE)
 
 
 class Terms(Protocol):
@@ -93,7 +104,9 @@ class Terms(Protocol):
 
 
 @dataclass
-class _Ticket:
+class _OpenOrder:
+    """An order that some of its parties have not answered yet."""
+
     missing: set[int]
     replies: list[Reply] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -106,12 +119,12 @@ class NetworkEngine:
     thinks, and lets go of it while it waits for its parties.
     """
 
-    def __init__(self, how: Terms, service: Gateway | None = None, turn: Lock | None = None) -> None:
-        self._how, self._service, self._own_service = how, service, service is None
+    def __init__(self, terms: Terms, service: Gateway | None = None, turn: Lock | None = None) -> None:
+        self._terms, self._service, self._own_service = terms, service, service is None
         self._turn = turn
         self._announcement = Announcement("run")
-        self._desk: Desk | None = None
-        self._tickets: dict[int, _Ticket] = {}
+        self._mailbox: RunMailbox | None = None
+        self._orders: dict[int, _OpenOrder] = {}
         self._issued = 0
         self._last: dict[int, int] = {}
         self._snapshots: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -122,59 +135,60 @@ class NetworkEngine:
         self._announcement = announcement
 
     def open(self, population: Population) -> None:
-        """Wait for the parties and tell them of the run."""
+        """Wait for the parties and announce the run to them."""
         if self._service is None:
-            self._service = self._how.service()
+            self._service = self._terms.service()
             self._service.start()
-        if self._desk is not None:
-            self._service.hub.close(self._desk, finished=False)
+        if self._mailbox is not None:
+            self._service.hub.close(self._mailbox, finished=False)
         names = [population.name(party) for party in range(len(population))]
         hub = self._service.hub
         with self._others_turn():
-            present = hub.expect(names, self._how.wait)
+            present = hub.expect(names, self._terms.wait)
         self._check_shares([present[name].share for name in names], names)
-        self._desk = Desk(self._announcement.run, names, [self._told(population, party) for party in range(len(names))])
-        hub.open(self._desk)
+        self._mailbox = RunMailbox(self._announcement.run, names,
+                                   [self._announcement_for(population, party) for party in range(len(names))])
+        hub.open(self._mailbox)
         with self._others_turn():
-            hub.wait_for_answers(self._desk, self._how.wait)
-        self._refuse_if_declined(self._desk)
+            hub.wait_for_verdicts(self._mailbox, self._terms.wait)
+        self._refuse_if_declined(self._mailbox)
 
     def submit(self, order: Order) -> None:
-        """Send a task to each party of the order."""
-        desk, hub = self._opened()
+        """Send a request to each party of the order."""
+        mailbox, hub = self._opened()
         self._issued += 1
         said = payloads.encode({"settings": dict(order.settings), "stages": list(order.stages)})
         about, (common, digest) = Part(said), self._shared(order)
-        self._tickets[order.ticket] = _Ticket(set(order.parties))
-        expires = time.monotonic() + self._how.deadline if self._how.deadline else float("inf")
-        for place, party in enumerate(order.parties):
-            extra = order.each[place] if order.each is not None else {}
+        self._orders[order.ticket] = _OpenOrder(set(order.parties))
+        expires = time.monotonic() + self._terms.deadline if self._terms.deadline else float("inf")
+        for index, party in enumerate(order.parties):
+            extra = order.each[index] if order.each is not None else {}
             content = payloads.encode(extra) if extra else b""
             own = Part(content)
-            work = Work(desk.run, self._issued, self._last.get(party, 0), self._snapshots[0].get(party, 0),
-                        _digest(order, said, digest, content), order.task, order.round,
-                        (about.place, common.place, own.place))
-            size = payloads.size({**order.payload, **extra}) if extra else common.place[1]
-            hub.give(desk, party, Errand(work, (about, common, own), order.ticket, expires, size))
+            request = TaskRequest(mailbox.run, self._issued, self._last.get(party, 0), self._snapshots[0].get(party, 0),
+                                  _digest(order, said, digest, content), order.task, order.round,
+                                  (about.ref, common.ref, own.ref))
+            size = payloads.size({**order.payload, **extra}) if extra else common.ref[1]
+            hub.submit(mailbox, PendingTask(party, request, (about, common, own), order.ticket, expires, size))
 
     def collect(self) -> Outcome:
         """The next order that every one of its parties has answered, failed or been too late for."""
-        desk, _ = self._opened()
-        if not self._tickets:
+        mailbox, _ = self._opened()
+        if not self._orders:
             raise EngineError("nothing was submitted to this engine")
         while True:
-            for ticket, held in self._tickets.items():
+            for ticket, held in self._orders.items():
                 if not held.missing:
-                    del self._tickets[ticket]
+                    del self._orders[ticket]
                     return Outcome(ticket, tuple(sorted(held.replies, key=lambda reply: reply.party)),
                                    tuple(sorted(held.failures, key=lambda failure: failure.party)))
             try:
                 with self._others_turn():
-                    arrival = desk.inbox.get(timeout=_LOOK_AROUND)
+                    answer = mailbox.answers.get(timeout=_LOOK_AROUND)
             except Empty:
                 self._give_up_on_the_late()
             else:
-                self._take(arrival)
+                self._take(answer)
 
     def states(self) -> dict[int, Payload]:
         """After which task each party is; their states are on their own disks."""
@@ -193,17 +207,17 @@ class NetworkEngine:
 
     def close(self) -> None:
         """Let the parties go, and stop listening if nobody else does."""
-        if self._desk is not None and self._service is not None:
-            self._service.hub.close(self._desk, finished=False)
-            self._desk = None
+        if self._mailbox is not None and self._service is not None:
+            self._service.hub.close(self._mailbox, finished=False)
+            self._mailbox = None
         if self._own_service and self._service is not None:
             self._service.stop()
             self._service = None
 
     def finish(self) -> None:
         """The run is over: parties may forget what they kept for resuming it."""
-        desk, hub = self._opened()
-        hub.close(desk, finished=True)
+        mailbox, hub = self._opened()
+        hub.close(mailbox, finished=True)
 
     @contextmanager
     def _others_turn(self) -> Iterator[None]:
@@ -216,12 +230,12 @@ class NetworkEngine:
         finally:
             self._turn.acquire()
 
-    def _opened(self) -> tuple[Desk, Hub]:
-        if self._desk is None or self._service is None:
+    def _opened(self) -> tuple[RunMailbox, Hub]:
+        if self._mailbox is None or self._service is None:
             raise EngineError("this engine is not open")
-        return self._desk, self._service.hub
+        return self._mailbox, self._service.hub
 
-    def _told(self, population: Population, party: int) -> Part:
+    def _announcement_for(self, population: Population, party: int) -> Part:
         split, columns = population.split, population.partition.columns
         held = {} if columns is None else {"columns": [population.schema.features[column].name
                                                        for column in columns[party].tolist()]}
@@ -240,14 +254,14 @@ class NetworkEngine:
                               remedy="use data.name = 'parties' for parties with data of their own, and the same "
                                      "config on both sides for simulated shares")
 
-    def _refuse_if_declined(self, desk: Desk) -> None:
-        for party, name in enumerate(desk.names):
-            answer = desk.answers.get(party)
-            if isinstance(answer, Declined):
-                raise EngineError(f"party '{name}' declined the run: {answer.cause}", remedy=answer.remedy)
-            if answer is None or isinstance(answer, Waiting):
-                why = f": {answer.cause}" if answer is not None else ""
-                raise EngineError(f"party '{name}' did not say within {self._how.wait:g} s that it takes part{why}",
+    def _refuse_if_declined(self, mailbox: RunMailbox) -> None:
+        for party, name in enumerate(mailbox.names):
+            verdict = mailbox.verdicts.get(party)
+            if isinstance(verdict, Declined):
+                raise EngineError(f"party '{name}' declined the run: {verdict.cause}", remedy=verdict.remedy)
+            if verdict is None or isinstance(verdict, Waiting):
+                why = f": {verdict.cause}" if verdict is not None else ""
+                raise EngineError(f"party '{name}' did not say within {self._terms.wait:g} s that it takes part{why}",
                                   remedy="wait for it, raise engine.wait, or run without it")
 
     def _shared(self, order: Order) -> tuple[Part, bytes]:
@@ -259,35 +273,35 @@ class NetworkEngine:
             self._common = (order.payload, Part(*pieces), whole.digest())
         return self._common[1:]
 
-    def _take(self, arrival: Arrival) -> None:
-        held = self._tickets.get(arrival.errand.ticket)
-        if held is None:
+    def _take(self, answer: Answer) -> None:
+        pending, result, content = answer
+        order, party = self._orders.get(pending.ticket), pending.party
+        if order is None:
             return
-        held.missing.discard(arrival.party)
-        if arrival.content is None:
-            held.failures.append(Failure(arrival.party, arrival.cause, arrival.remedy))
+        order.missing.discard(party)
+        if isinstance(result, TaskFailed):
+            order.failures.append(Failure(party, result.cause, result.remedy))
             return
         try:
-            payload = payloads.decode(arrival.content, shared=True)
+            payload = payloads.decode(content, shared=True)
         except PayloadError as cause:
-            held.failures.append(Failure(arrival.party, f"its reply cannot be read: {cause.message}"))
+            order.failures.append(Failure(party, f"its reply cannot be read: {cause.message}"))
             return
-        self._last[arrival.party] = arrival.errand.work.position
-        held.replies.append(Reply(arrival.party, payload, arrival.errand.bytes_down, len(arrival.content),
-                                  arrival.seconds))
+        self._last[party] = pending.request.position
+        order.replies.append(Reply(party, payload, pending.bytes_down, len(content), result.seconds))
 
     def _give_up_on_the_late(self) -> None:
-        desk, hub = self._opened()
-        for party, errand in list(desk.errands.items()):
-            away = hub.away(desk.names[party])
-            if time.monotonic() > errand.expires:
-                cause, remedy = f"no answer came within {self._how.deadline:g} s", "raise engine.deadline"
-            elif away > self._how.absence:
+        mailbox, hub = self._opened()
+        for pending in list(mailbox.pending.values()):
+            away = hub.away(mailbox.names[pending.party])
+            if time.monotonic() > pending.expires:
+                cause, remedy = f"no answer came within {self._terms.deadline:g} s", "raise engine.deadline"
+            elif away > self._terms.absence:
                 cause, remedy = f"it has been away for {away:.0f} s", "bring it back, or raise engine.absence"
             else:
                 continue
-            if hub.take_back(desk, party, errand):
-                self._take(Arrival(party, errand, cause=cause, remedy=remedy))
+            if hub.withdraw(mailbox, pending):
+                self._take(pending.failed(cause, remedy))
 
 
 def _digest(order: Order, about: bytes, common: bytes, own: bytes) -> str:

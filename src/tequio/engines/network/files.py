@@ -6,12 +6,16 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tequio.errors import ConfigError, EngineError
 from tequio.federation.population import RESERVED_NAMES
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._=+ -]{0,198}[A-Za-z0-9._=+-])?")
 _LONGEST_PARTY_NAME = 63
+
+Document = dict[str, Any]
+"""A JSON document, as it is kept in a folder or sent over a loopback port."""
 
 
 def write_private(path: Path, *content: bytes | memoryview, sync: bool = True) -> None:

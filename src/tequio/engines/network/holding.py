@@ -1,22 +1,28 @@
-"""What a party brings to a run: rows of its own, seen as the one party that it is."""
+"""What a party brings to a run: rows of its own, prepared together with the rows of the others.
+
+Parties fit a preparation step on their training rows, and the coordinator merges what they found.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
-from tequio.data.preprocessing import preparations
-from tequio.data.schema import Target, schema_from_json, schema_to_json
-from tequio.data.splits import Split
-from tequio.errors import DataError
+from tequio.data.dataset import Target, schema_from_json, schema_to_json
+from tequio.data.partition import Split
+from tequio.data.preprocessing import Statistics, preparations
+from tequio.errors import DataError, PartyError
+from tequio.federation.exchange import Order
 from tequio.federation.population import alone
+from tequio.federation.task import Reveals, record, task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from tequio.data.dataset import Dataset
-    from tequio.data.schema import Schema
-    from tequio.federation.population import Population
+    from tequio.data.dataset import Dataset, Schema
+    from tequio.federation.exchange import Engine
+    from tequio.federation.payload import Payload
+    from tequio.federation.population import Party, Population
 
 
 class Holding(Protocol):
@@ -42,7 +48,7 @@ class Holding(Protocol):
         """What the columns and the target mean, as JSON."""
         ...
 
-    def population(self, facts: Mapping[str, Any]) -> Population:
+    def population(self, facts: Payload) -> Population:
         """The party in a run, with the number that it has there."""
         ...
 
@@ -65,7 +71,7 @@ class OwnRows:
         """The table's schema."""
         return schema_to_json(self.dataset.schema)
 
-    def population(self, facts: Mapping[str, Any]) -> Population:
+    def population(self, facts: Payload) -> Population:
         """The party's rows after the run's preparation, if there is one."""
         wanted = schema_from_json(facts["schema"])
         if not (self._is_part_of(wanted, facts["columns"]) if "columns" in facts else wanted == self.dataset.schema):
@@ -82,3 +88,42 @@ class OwnRows:
         own, known = self.dataset.schema, {feature.name: feature for feature in whole.features}
         return (tuple(known.get(name) for name in columns) == own.features
                 and own.target in (whole.target, Target("none")))
+
+
+@record
+class PreparationSettings:
+    """The steps so far, as the config lists them: names, or tables of a name and parameters."""
+
+    steps: tuple[str | dict[str, object], ...]
+
+
+class FittedStep(TypedDict):
+    """What a step found in one party's training rows."""
+
+    statistics: Statistics
+
+
+@task("fit preparation", settings=PreparationSettings, reply=FittedStep, reveals=Reveals.STRUCTURE)
+def fit_preparation(party: Party, payload: Payload, settings: PreparationSettings) -> FittedStep:
+    """The statistics of the last step on this party's training rows, after the steps before it."""
+    *before, last = preparations(settings.steps)
+    rows = party.data.train
+    for step, statistics in zip(before, payload["statistics"], strict=True):
+        rows = step.apply(rows, statistics)
+    return {"statistics": last.fit(rows)}
+
+
+def fit_everywhere(engine: Engine, names: Sequence[str],
+                   steps: Sequence[str | dict[str, object]]) -> list[Statistics]:
+    """The merged statistics of each step over the training rows of all parties: those of the pooled rows."""
+    found: list[Statistics] = []
+    for ticket, step in enumerate(preparations(steps), 1):
+        engine.submit(Order(ticket, fit_preparation.name, tuple(range(len(names))), 0, {"statistics": list(found)},
+                            fit_preparation.encode(PreparationSettings(steps=tuple(steps[:ticket])))))
+        outcome = engine.collect()
+        for failure in outcome.failures:
+            name = names[failure.party]
+            raise PartyError(f"party '{name}' could not prepare its rows: {failure.cause}", party=name, round=0,
+                             task=fit_preparation.name, cause=failure.cause, remedy=failure.remedy)
+        found.append(step.merge([reply.payload["statistics"] for reply in outcome.replies]))
+    return found

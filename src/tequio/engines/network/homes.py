@@ -1,10 +1,23 @@
-"""The folders of a coordinator and of a party: keys, certificates, who is enrolled."""
+"""The folders of a coordinator and of a party: keys, certificates, who is enrolled, and tokens to join with.
+
+A join token is one line of text: the coordinator's address, its authority's certificate, and a secret that is good for
+one enrolment. The coordinator keeps only the hash of the secret, in one file per token: taking a token is renaming its
+file, so that of two who try at once one succeeds.
+"""
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
+import secrets
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+import msgspec
 
 from tequio.engines.network.certificates import (
     Identity,
@@ -15,6 +28,7 @@ from tequio.engines.network.certificates import (
     make_server,
 )
 from tequio.engines.network.files import (
+    Document,
     check_party_name,
     create_private,
     is_plain_name,
@@ -22,17 +36,51 @@ from tequio.engines.network.files import (
     read_required,
     write_private,
 )
-from tequio.engines.network.tokens import Token, TokenBook
 from tequio.errors import ConfigError, PermissionDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+
 
 PORT = 8470
 _RENEWED, _CERTIFICATE = "renewed.pem", b"-----BEGIN CERTIFICATE-----"
 _COORDINATOR_REMEDY = "make a coordinator first: tequio coordinator init"
 _PARTY_REMEDY = "enrol first: tequio party join TOKEN --data FILE"
+
+
+class CoordinatorFacts(TypedDict):
+    """Who a coordinator is, and where parties reach it."""
+
+    name: str
+    address: str
+    port: int
+    enrolment_port: int
+
+
+class Role(TypedDict, total=False):
+    """What a token makes of its party: an aggregator at an address, or a party that dials an aggregator."""
+
+    aggregator: str
+    via: str
+
+
+class Enrolled(Role):
+    """A party that joined: the certificates it may show, and the last one in full."""
+
+    fingerprints: list[str]
+    token: str
+    key: str
+    certificate: str
+    revoked: NotRequired[bool]
+
+
+class PartyFacts(TypedDict):
+    """Who a party is, whom it dials, where it listens if it is an aggregator, and what data it brings."""
+
+    name: str
+    address: str
+    listen: NotRequired[str]
+    data: Document
 
 
 @dataclass(frozen=True)
@@ -58,9 +106,9 @@ class CoordinatorHome:
         return made
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> CoordinatorFacts:
         """Name, address and ports."""
-        found: dict[str, Any] = json.loads(read_required(self.folder / "coordinator.json", _COORDINATOR_REMEDY))
+        found: CoordinatorFacts = json.loads(read_required(self.folder / "coordinator.json", _COORDINATOR_REMEDY))
         return found
 
     def identity(self, stem: str) -> Identity:
@@ -105,16 +153,16 @@ class CoordinatorHome:
         return {name: tuple(facts["fingerprints"]) for name, facts in self.parties().items()
                 if facts.get("via") == aggregator and not facts.get("revoked")}
 
-    def enrol(self, name: str, facts: Mapping[str, Any]) -> bool:
+    def enrol(self, name: str, facts: Enrolled) -> bool:
         """Note a party; whether the name was free."""
-        return create_private(self._party(name), json.dumps(dict(facts)).encode())
+        return create_private(self._party(name), json.dumps(facts).encode())
 
-    def party(self, name: str) -> dict[str, Any] | None:
+    def party(self, name: str) -> Enrolled | None:
         """What is known of a party; nothing where none is enrolled by that name."""
         path = self._party(name)
         return json.loads(path.read_bytes()) if path.is_file() else None
 
-    def parties(self) -> dict[str, dict[str, Any]]:
+    def parties(self) -> dict[str, Enrolled]:
         """All that are enrolled, by name."""
         return {path.stem: json.loads(path.read_bytes())
                 for path in sorted(private_folder(self.folder / "parties").glob("*.json"))}
@@ -136,7 +184,9 @@ class CoordinatorHome:
 
     def renewed(self, name: str, certificate: bytes, key: str) -> None:
         """Note a party's new certificate; the one before it is good until the party dials with the new one."""
-        known = self.party(name) or {"fingerprints": []}
+        known = self.party(name)
+        if known is None:
+            raise ConfigError(f"no party '{name}' is enrolled", remedy="see: tequio coordinator status")
         fingerprints = [*known["fingerprints"][-1:], fingerprint(certificate)]
         write_private(self._party(name), json.dumps({**known, "certificate": certificate.decode(), "key": key,
                                                      "fingerprints": fingerprints}).encode())
@@ -172,7 +222,7 @@ class PartyHome:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, name: str, facts: Mapping[str, Any]) -> PartyHome:
+    def create(cls, folder: Path, name: str, facts: Mapping[str, object]) -> PartyHome:
         """Note who the party is and what it brings. A folder belongs to one party."""
         check_party_name(name)
         home = cls(folder)
@@ -187,9 +237,9 @@ class PartyHome:
                               remedy="choose another --home, or delete it")
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Name, the coordinator's address, and the data's place."""
-        found: dict[str, Any] = json.loads(read_required(self.folder / "party.json", _PARTY_REMEDY))
+    def facts(self) -> PartyFacts:
+        """Name, the coordinator's address, and where the data are."""
+        found: PartyFacts = json.loads(read_required(self.folder / "party.json", _PARTY_REMEDY))
         return found
 
     @property
@@ -231,3 +281,101 @@ class PartyHome:
         if not is_plain_name(run):
             raise PermissionDenied(f"a run cannot be called {run[:80]!r}")
         return self.folder / "runs" / run
+
+
+PREFIX = "tequio1-"
+_OPEN, _USED = ".open", ".used"
+_REMEDY = "ask the coordinator for a new token: tequio coordinator token"
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """What a token holds. `authority` is the certificate that the coordinator has to prove itself with.
+
+    An aggregator's token says where it is to `listen`.
+    """
+
+    address: str
+    enrolment_address: str
+    authority: bytes
+    id: str
+    secret: bytes
+    listen: str = ""
+
+    def to_text(self) -> str:
+        """As one line."""
+        return PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(self)).decode().rstrip("=")
+
+
+def read_token(text: str) -> Token:
+    """A token from its text, or from the file that holds it."""
+    given = text.strip()
+    if not given.startswith(PREFIX) and len(given) < 1000 and Path(given).is_file():
+        given = Path(given).read_text(encoding="utf-8").strip()
+    body = given.removeprefix(PREFIX)
+    try:
+        if body == given:
+            raise ValueError(f"it does not start with '{PREFIX}'")
+        return msgspec.msgpack.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Token)
+    except (ValueError, msgspec.MsgspecError) as cause:
+        raise ConfigError(f"this is not a join token: {cause}",
+                          remedy="copy the whole line that 'tequio coordinator token' printed") from None
+
+
+@dataclass(frozen=True)
+class TokenBook:
+    """The tokens that a coordinator gave out."""
+
+    folder: Path
+
+    def mint(self, name: str, hours: float, **role: str) -> tuple[str, bytes]:
+        """A new token's id and secret, for the party of that name (empty: whoever holds the token).
+
+        `role` says what it makes of the party: an `aggregator` at an address, or one that dials `via` an aggregator.
+        """
+        id, secret = secrets.token_hex(8), secrets.token_bytes(32)
+        facts = {"hash": sha256(secret).hexdigest(), "name": name, "expires": time.time() + 3600 * hours, **role}
+        create_private(private_folder(self.folder) / (id + _OPEN), json.dumps(facts).encode())
+        return id, secret
+
+    def check(self, id: str, secret: bytes, name: str) -> bool:
+        """Refuse a wrong, foreign or expired token; whether it is still unused."""
+        facts, unused = self._find(id)
+        if not hmac.compare_digest(sha256(secret).hexdigest(), facts["hash"]):
+            raise PermissionDenied("the join token is not one of this coordinator's", remedy=_REMEDY)
+        if facts["name"] not in ("", name):
+            raise PermissionDenied(f"the join token is for another party than '{name}'", remedy=_REMEDY)
+        if unused and facts["expires"] < time.time():
+            raise PermissionDenied("the join token has expired", remedy=_REMEDY)
+        return unused
+
+    def role(self, id: str) -> Role:
+        """What the token makes of its party."""
+        facts, _ = self._find(id)
+        role: Role = {}
+        if facts.get("aggregator"):
+            role["aggregator"] = facts["aggregator"]
+        if facts.get("via"):
+            role["via"] = facts["via"]
+        return role
+
+    def take(self, id: str) -> bool:
+        """Use a token up; whether it was this call that did."""
+        try:
+            (self.folder / (id + _OPEN)).rename(self.folder / (id + _USED))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def waiting(self) -> Iterator[Document]:
+        """The tokens that nobody used yet."""
+        for path in sorted(self.folder.glob("*" + _OPEN)):
+            yield {"id": path.stem, **json.loads(path.read_bytes())}
+
+    def _find(self, id: str) -> tuple[Document, bool]:
+        if not id.isalnum() or len(id) > 64:
+            raise PermissionDenied("the join token is not one of this coordinator's", remedy=_REMEDY)
+        for ending in (_OPEN, _USED):
+            path = self.folder / (id + ending)
+            if path.is_file():
+                return json.loads(path.read_bytes()), ending == _OPEN
+        raise PermissionDenied("the join token is not one of this coordinator's", remedy=_REMEDY)

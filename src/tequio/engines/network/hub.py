@@ -9,16 +9,29 @@ import threading
 import time
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict
 
-from tequio.engines.network.wire import Begin, Declined, End, Failed, Ready, Result, Waiting, Withdraw, Work, frame
-from tequio.errors import EngineError
+from tequio import __version__
+from tequio.engines.network.wire import (
+    HIGHEST,
+    LOWEST,
+    Begin,
+    Declined,
+    End,
+    Ready,
+    TaskFailed,
+    TaskRequest,
+    TaskResult,
+    Waiting,
+    Withdraw,
+    frame,
+)
+from tequio.errors import EngineError, PermissionDenied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tequio.engines.network.transfers import Part
-    from tequio.engines.network.wire import FromParty, Hello
+    from tequio.engines.network.wire import FromParty, Hello, Part
 
     Note = Callable[..., None]
 
@@ -34,10 +47,11 @@ class Link:
 
 
 @dataclass(frozen=True, eq=False)
-class Errand:
-    """A task on its way to one party and back."""
+class PendingTask:
+    """A request that one party has not answered yet, with the bytes that go with it."""
 
-    work: Work
+    party: int
+    request: TaskRequest
     parts: tuple[Part, Part, Part]
     ticket: int
     expires: float
@@ -47,40 +61,41 @@ class Errand:
         """All that is sent for it."""
         for part in self.parts:
             yield from part.frames
-        yield frame(self.work, *(part.inline for part in self.parts))
+        yield frame(self.request, *(part.inline for part in self.parts))
+
+    def failed(self, cause: str, remedy: str) -> Answer:
+        """The answer where the party gives none."""
+        request = self.request
+        return self, TaskFailed(request.run, request.position, request.digest, cause, remedy), b""
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """What came back for an errand: the bytes of a reply, or why there is none."""
-
-    party: int
-    errand: Errand
-    content: bytes | memoryview | None = None
-    seconds: float = 0.0
-    cause: str = ""
-    remedy: str = ""
+Answer = tuple[PendingTask, TaskResult | TaskFailed, bytes | memoryview]
+"""What was asked, what came back, and the bytes of the reply."""
 
 
 @dataclass(eq=False)
-class Desk:
-    """One run's correspondence. `announcements` holds what each party is told at its beginning."""
+class RunMailbox:
+    """What goes out for one run, and what comes in.
+
+    `announcements` are for each party at the beginning, `verdicts` say who takes part, `pending` are the requests that
+    parties still owe an answer to, and `answers` those that the run has yet to read.
+    """
 
     run: str
     names: Sequence[str]
     announcements: Sequence[Part]
-    errands: dict[int, Errand] = field(default_factory=dict)
-    answers: dict[int, Ready | Waiting | Declined] = field(default_factory=dict)
-    inbox: SimpleQueue[Arrival] = field(default_factory=SimpleQueue)
+    verdicts: dict[int, Ready | Waiting | Declined] = field(default_factory=dict)
+    pending: dict[int, PendingTask] = field(default_factory=dict)
+    answers: SimpleQueue[Answer] = field(default_factory=SimpleQueue)
 
     def frames(self, party: int) -> Iterator[bytes]:
-        """What a party that dials in has to be told: that there is this run, and what it still owes."""
+        """What a party that dials in has to hear: that there is this run, and what it still owes."""
         part = self.announcements[party]
         yield from part.frames
-        yield frame(Begin(self.run, part.place), part.inline)
-        errand = self.errands.get(party)
-        if errand is not None:
-            yield from errand.frames()
+        yield frame(Begin(self.run, part.ref), part.inline)
+        pending = self.pending.get(party)
+        if pending is not None:
+            yield from pending.frames()
 
 
 class Hub:
@@ -93,7 +108,7 @@ class Hub:
         self._links: dict[str, Link] = {}
         self._known: dict[str, Hello] = {}
         self._since: dict[str, float] = {}
-        self._desks: dict[str, Desk] = {}
+        self._mailboxes: dict[str, RunMailbox] = {}
         self._ways: dict[str, Link] = {}
 
     def connect(self, link: Link) -> None:
@@ -105,9 +120,9 @@ class Hub:
             self._since[name] = time.monotonic()
             if link.relayed:
                 self._ways[name] = link
-            for desk in self._desks.values():
-                if name in desk.names:
-                    link.send(desk.frames(desk.names.index(name)))
+            for mailbox in self._mailboxes.values():
+                if name in mailbox.names:
+                    link.send(mailbox.frames(mailbox.names.index(name)))
             self._changed.notify_all()
         if older is not None:
             older.close()
@@ -172,110 +187,135 @@ class Hub:
     def engaged(self, name: str) -> bool:
         """Whether a run counts on that party."""
         with self._changed:
-            return any(name in desk.names for desk in self._desks.values())
+            return any(name in mailbox.names for mailbox in self._mailboxes.values())
 
-    def open(self, desk: Desk) -> None:
-        """Start a run's correspondence."""
+    def open(self, mailbox: RunMailbox) -> None:
+        """Open a run's mailbox, and announce the run to those who are there."""
         with self._changed:
-            if desk.run in self._desks:
-                raise EngineError(f"the run '{desk.run}' is under way already", remedy="wait for it or stop it")
-            self._desks[desk.run] = desk
-            for party, name in enumerate(desk.names):
+            if mailbox.run in self._mailboxes:
+                raise EngineError(f"the run '{mailbox.run}' is under way already", remedy="wait for it or stop it")
+            self._mailboxes[mailbox.run] = mailbox
+            for party, name in enumerate(mailbox.names):
                 if name in self._links:
-                    self._links[name].send(desk.frames(party))
+                    self._links[name].send(mailbox.frames(party))
 
-    def announce(self, desk: Desk) -> None:
-        """Tell everybody of a run again, after its announcements changed."""
-        with self._changed:
-            desk.answers.clear()
-            for party, name in enumerate(desk.names):
-                if name in self._links:
-                    self._links[name].send(desk.frames(party))
-
-    def wait_for_answers(self, desk: Desk, seconds: float) -> None:
+    def wait_for_verdicts(self, mailbox: RunMailbox, seconds: float) -> None:
         """Until every party has said whether it takes part, or the time is over."""
         with self._changed:
-            self._changed.wait_for(lambda: len(desk.answers) == len(desk.names) and not any(
-                isinstance(answer, Waiting) for answer in desk.answers.values()), seconds)
+            self._changed.wait_for(lambda: len(mailbox.verdicts) == len(mailbox.names) and not any(
+                isinstance(answer, Waiting) for answer in mailbox.verdicts.values()), seconds)
 
-    def close(self, desk: Desk, *, finished: bool) -> None:
-        """End a run's correspondence; those who are there hear of it if the run is over."""
+    def close(self, mailbox: RunMailbox, *, finished: bool) -> None:
+        """Close a run's mailbox; those who are there hear of it if the run is over."""
         with self._changed:
-            self._desks.pop(desk.run, None)
-            for name in desk.names if finished else ():
+            self._mailboxes.pop(mailbox.run, None)
+            for name in mailbox.names if finished else ():
                 if name in self._links:
-                    self._links[name].send([frame(End(desk.run))])
+                    self._links[name].send([frame(End(mailbox.run))])
 
-    def give(self, desk: Desk, party: int, errand: Errand) -> None:
-        """Ask a party to do something, now or when it comes back. It takes the place of what it was asked before."""
+    def submit(self, mailbox: RunMailbox, pending: PendingTask) -> None:
+        """Send a party a request, now or when it comes back. It replaces what the party was asked before."""
         with self._changed:
-            answer = desk.answers.get(party)
-            if isinstance(answer, Declined):
-                desk.inbox.put(Arrival(party, errand, cause=answer.cause, remedy=answer.remedy))
+            verdict = mailbox.verdicts.get(pending.party)
+            if isinstance(verdict, Declined):
+                mailbox.answers.put(pending.failed(verdict.cause, verdict.remedy))
                 return
-            desk.errands[party] = errand
-            link = self._links.get(desk.names[party])
+            mailbox.pending[pending.party] = pending
+            link = self._links.get(mailbox.names[pending.party])
             if link is not None:
-                link.send(errand.frames())
+                link.send(pending.frames())
 
-    def take_back(self, desk: Desk, party: int, errand: Errand) -> bool:
+    def withdraw(self, mailbox: RunMailbox, pending: PendingTask) -> bool:
         """Wait no longer for an answer; whether one was still awaited."""
         with self._changed:
-            if desk.errands.get(party) is not errand:
+            if mailbox.pending.get(pending.party) is not pending:
                 return False
-            del desk.errands[party]
-            way = self._ways.get(desk.names[party])
+            del mailbox.pending[pending.party]
+            way = self._ways.get(mailbox.names[pending.party])
             if way is not None:  # an aggregator would go on waiting for it
-                way.send([frame(Withdraw(desk.run, errand.work.position))])
+                way.send([frame(Withdraw(mailbox.run, pending.request.position))])
             return True
 
     def receive(self, link: Link, message: FromParty, parts: list[bytes | memoryview]) -> bool:
         """A party said something about a run; whether it was waited for."""
-        name, run = link.hello.name, message.run  # type: ignore[union-attr]
+        name = link.hello.name
         with self._changed:
-            desk = self._desks.get(run)
-            if desk is None or name not in desk.names:
+            run = message.run if isinstance(message, Ready | Waiting | Declined | TaskResult | TaskFailed) else ""
+            mailbox = self._mailboxes.get(run)
+            if mailbox is None or name not in mailbox.names:
                 self._note("unexpected message", party=name, run=run, message=type(message).__name__)
                 return False
-            party = desk.names.index(name)
-            if isinstance(message, Result | Failed):
-                return self._arrived(desk, party, message, parts)
+            party = mailbox.names.index(name)
+            if isinstance(message, TaskResult | TaskFailed):
+                return self._answered(mailbox, party, message, parts)
             if isinstance(message, Ready | Waiting | Declined):
-                self._answered(desk, party, message)
+                self._judged(mailbox, party, message)
             return True
 
-    def _answered(self, desk: Desk, party: int, message: Ready | Waiting | Declined) -> None:
-        desk.answers[party] = message
+    def _judged(self, mailbox: RunMailbox, party: int, verdict: Ready | Waiting | Declined) -> None:
+        mailbox.verdicts[party] = verdict
         self._changed.notify_all()
-        if isinstance(message, Declined):
-            self._note("run declined", party=desk.names[party], run=desk.run, cause=message.cause)
-            errand = desk.errands.pop(party, None)
-            if errand is not None:
-                desk.inbox.put(Arrival(party, errand, cause=message.cause, remedy=message.remedy))
+        if isinstance(verdict, Declined):
+            self._note("run declined", party=mailbox.names[party], run=mailbox.run, cause=verdict.cause)
+            pending = mailbox.pending.pop(party, None)
+            if pending is not None:
+                mailbox.answers.put(pending.failed(verdict.cause, verdict.remedy))
 
-    def _arrived(self, desk: Desk, party: int, message: Result | Failed, parts: list[bytes | memoryview]) -> bool:
-        errand = desk.errands.get(party)
-        if errand is None or (errand.work.position, errand.work.digest) != (message.position, message.digest):
+    def _answered(self, mailbox: RunMailbox, party: int, result: TaskResult | TaskFailed,
+                  parts: list[bytes | memoryview]) -> bool:
+        pending = mailbox.pending.get(party)
+        if pending is None or (pending.request.position, pending.request.digest) != (result.position, result.digest):
             self._count("replies_ignored")  # sent twice, or too late
             return False
-        del desk.errands[party]
-        if isinstance(message, Result):
-            desk.inbox.put(Arrival(party, errand, parts[0], message.seconds))
-        else:
-            desk.inbox.put(Arrival(party, errand, cause=message.cause, remedy=message.remedy))
+        del mailbox.pending[party]
+        mailbox.answers.put((pending, result, parts[0] if parts else b""))
         return True
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Who is there and what goes on."""
         with self._changed:
             now = time.monotonic()
-            parties = {name: {"connected": name in self._links, "seconds": round(now - self._since.get(name, now), 1),
-                              "rows": hello.rows, "version": hello.version} for name, hello in self._known.items()}
-            runs = {desk.run: {"parties": len(desk.names), "owing": [desk.names[party] for party in desk.errands],
-                               "waiting": {desk.names[party]: answer.cause for party, answer in desk.answers.items()
-                                           if isinstance(answer, Waiting | Declined)}}
-                    for desk in self._desks.values()}
+            parties = {name: PartyStatus(connected=name in self._links, rows=hello.rows, version=hello.version,
+                                         seconds=round(now - self._since.get(name, now), 1))
+                       for name, hello in self._known.items()}
+            runs = {mailbox.run: RunStatus(
+                parties=len(mailbox.names), owing=[mailbox.names[party] for party in mailbox.pending],
+                waiting={mailbox.names[party]: verdict.cause for party, verdict in mailbox.verdicts.items()
+                         if isinstance(verdict, Waiting | Declined)}) for mailbox in self._mailboxes.values()}
             return {"parties": parties, "runs": runs}
+
+
+class PartyStatus(TypedDict):
+    """A party that has dialled in at least once, and for how many seconds it has been there or away."""
+
+    connected: bool
+    seconds: float
+    rows: int
+    version: str
+
+
+class RunStatus(TypedDict):
+    """A run under way: who owes an answer, and why others wait or declined."""
+
+    parties: int
+    owing: list[str]
+    waiting: dict[str, str]
+
+
+class Status(TypedDict):
+    """What `tequio coordinator status` shows. The parties of each aggregator are there if a service adds them."""
+
+    parties: dict[str, PartyStatus]
+    runs: dict[str, RunStatus]
+    aggregators: NotRequired[dict[str, list[str]]]
+
+
+def check_version(hello: Hello) -> None:
+    """Refuse a party with which no version of the protocol is shared."""
+    if hello.lowest > HIGHEST or hello.highest < LOWEST:
+        raise PermissionDenied(f"party '{hello.name}' (tequio {hello.version}) speaks versions {hello.lowest} to "
+                               f"{hello.highest} of the protocol, the coordinator (tequio {__version__}) {LOWEST} "
+                               f"to {HIGHEST}", remedy="install the same version of tequio on both sides")
 
 
 class Gateway(Protocol):

@@ -7,7 +7,7 @@ resumed from a checkpoint finds the state of that moment, and what was done afte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Journal:
         if position not in self._positions:
             return None
         try:
-            content: dict[str, Any] = payloads.decode(_bytes_of(self._path(position)), shared=True)
+            content = payloads.decode(_bytes_of(self._path(position)), shared=True)
         except FileNotFoundError:
             return None
         except PayloadError as cause:

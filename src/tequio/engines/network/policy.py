@@ -1,29 +1,39 @@
-"""A party's policy: a TOML file that its owner writes, and that every run and every task is held against."""
+"""What a party's owner allows: a TOML file that every run and every task is held against.
+
+Where it asks for approval, a person decides about each run; there is one file per run, with what was asked and decided.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from tequio import registry
+from tequio.engines.network.files import is_plain_name, private_folder, write_private
 from tequio.errors import ConfigError, PermissionDenied, nearest
 from tequio.federation.task import Task, find_task
-from tequio.privacy.protocols import PROTOCOL_TASKS
+from tequio.privacy.updates import PROTOCOL_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tequio.engines.network.files import Document
+    from tequio.federation.payload import Payload
+
+
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ALWAYS_REACHABLE = ("tequio.federation.evaluation", "tequio.algorithms.adoption",
-                     "tequio.engines.network.preparing")
+                     "tequio.engines.network.holding")
 _OUR_LAYERS = ("tequio.algorithms", "tequio.federation", "tequio.privacy", "tequio.engines.network")
 
 
@@ -66,7 +76,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share_rows: bool = False
     private_randomness: bool = True
 
-    def judge_run(self, facts: Mapping[str, Any], authority: str, rows: int) -> None:
+    def judge_run(self, facts: Payload, authority: str, rows: int) -> None:
         """Refuse a run that the policy does not allow."""
         if self.coordinators and not authority:
             raise _refused("it lists 'coordinators', and this one shows no certificate of its own",
@@ -82,7 +92,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                            f"{self.minimum_parties}", "lower 'minimum_parties' if that is too strict")
         self._check_functions([facts.get("learner"), facts.get("stages")])
 
-    def judge_task(self, task: str, about: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    def judge_task(self, task: str, about: Payload, facts: Payload) -> None:
         """Refuse a task that the policy does not allow."""
         if self.tasks:
             _check_listed(task, self.tasks, "task", "tasks")
@@ -98,7 +108,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The number of rows as the coordinator may hear it."""
         return {"exact": rows, "hundreds": max(rows // 100 * 100, 1), "no": 1}[self.tell_rows]
 
-    def _check_functions(self, value: Any) -> None:
+    def _check_functions(self, value: object) -> None:
         for name in _functions_in(value):
             if name not in self.functions:
                 raise _refused(f"a setting names the function '{name}', and importing it would run code",
@@ -149,10 +159,9 @@ def _check_listed(name: str, allowed: tuple[str, ...], what: str, key: str) -> N
                                                                                  f"({nearest(name, allowed)})")
 
 
-def _check_stage(requirement: Requirement, stages: list[Any], task: str) -> None:
+def _check_stage(requirement: Requirement, stages: list[object], task: str) -> None:
     for stage in stages:
-        kind = stage.get("$component") if isinstance(stage, Mapping) else None
-        if kind == ["stage", requirement.stage]:
+        if isinstance(stage, Mapping) and stage.get("$component") == ["stage", requirement.stage]:
             parameters = stage.get("parameters", {})
             for bounds, fits, word in ((requirement.at_least, float.__ge__, "at least"),
                                        (requirement.at_most, float.__le__, "at most")):
@@ -165,7 +174,7 @@ def _check_stage(requirement: Requirement, stages: list[Any], task: str) -> None
                    "has none", "add it to the config's [[stages]], or to 'exempt_tasks' of the policy")
 
 
-def _functions_in(value: Any) -> Iterator[str]:
+def _functions_in(value: object) -> Iterator[str]:
     if isinstance(value, str) and _FUNCTION.fullmatch(value):
         yield value
     elif isinstance(value, Mapping):
@@ -178,3 +187,44 @@ def _functions_in(value: Any) -> Iterator[str]:
 
 def _refused(cause: str, remedy: str) -> PermissionDenied:
     return PermissionDenied(f"the party's policy refuses: {cause}", remedy=f"the party's owner decides: {remedy}")
+
+
+_TOLD = ("algorithm", "learner", "stages", "rounds", "parties", "name")
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """The decisions of the party's people."""
+
+    folder: Path
+
+    def verdict(self, run: str, facts: Payload) -> str:
+        """Why the run still has to wait; empty if it was approved. One that was denied is refused."""
+        path = self._path(run)
+        asked = {key: facts.get(key) for key in _TOLD}
+        known = json.loads(path.read_bytes()) if path.exists() else {}
+        # What was approved is this description: a run that comes back as something else is asked about again.
+        if known.get("asked") != json.loads(json.dumps(asked, default=str)):
+            write_private(path, json.dumps({"asked": asked, "decision": ""}, indent=1, default=str).encode())
+            known = {}
+        if known.get("decision") == "denied":
+            raise PermissionDenied("a person at the party denied this run", remedy="talk to the party's owner")
+        return "" if known.get("decision") == "approved" else "a person at the party has to approve the run"
+
+    def decide(self, run: str, *, approved: bool) -> None:
+        """Note what a person decided."""
+        path = self._path(run)
+        if not path.exists():
+            raise ConfigError(f"no run '{run}' waits for approval", remedy="see: tequio party runs")
+        known = json.loads(path.read_bytes())
+        write_private(path, json.dumps({**known, "decision": "approved" if approved else "denied"}, indent=1).encode())
+
+    def all(self) -> dict[str, Document]:
+        """What was asked and decided so far, by run."""
+        return {path.stem: json.loads(path.read_bytes())
+                for path in sorted(private_folder(self.folder).glob("*.json"))}
+
+    def _path(self, run: str) -> Path:
+        if not is_plain_name(run):
+            raise ConfigError(f"a run cannot be called {run[:80]!r}", remedy="see: tequio party runs")
+        return private_folder(self.folder) / f"{run}.json"

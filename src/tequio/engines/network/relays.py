@@ -15,7 +15,7 @@ from tequio.engines.network.wire import (
     Merged,
     Relayed,
     Renew,
-    Result,
+    TaskResult,
     frame,
     from_coordinator,
     from_party,
@@ -26,12 +26,11 @@ from tequio.federation import payload as payloads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from tequio.engines.network.enrolment import RenewingCoordinator
     from tequio.engines.network.homes import CoordinatorHome
     from tequio.engines.network.hub import Hub
-    from tequio.engines.network.renewal import RenewingCoordinator
     from tequio.engines.network.telemetry import Telemetry
-    from tequio.engines.network.transfers import Assembly
-    from tequio.engines.network.wire import FromParty
+    from tequio.engines.network.wire import Assembly, FromParty
 
 _KEPT, _KEPT_BYTES = 4, 1 << 31
 MERGED = payloads.encode({"merged": True})
@@ -82,7 +81,7 @@ class Relay:
         if isinstance(inner, Hello):
             return self._greeted(message.name, inner)
         link = self._parties.get(message.name)
-        parts = assembly.parts([inner.part] if isinstance(inner, Result) else [], rest)
+        parts = assembly.parts([inner.part] if isinstance(inner, TaskResult) else [], rest)
         if link is None or isinstance(inner, Chunk | Relayed | Merged):
             self._telemetry.note("unexpected message", party=message.name, via=self.name, message=type(inner).__name__)
         elif isinstance(inner, Renew):
@@ -99,7 +98,7 @@ class Relay:
         left: bytes | memoryview = content
         for name, position, digest in message.answers:
             link = self._parties.get(name)
-            result = Result(message.run, position, digest, message.seconds, (0, 0))
+            result = TaskResult(message.run, position, digest, message.seconds, (0, 0))
             if link is not None and self._hub.receive(link, result, [left]):
                 left = MERGED
 

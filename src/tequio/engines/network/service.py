@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
-from tequio.engines.network.greetings import check_version
+from tequio.engines.network.enrolment import RENEW_WITHIN_DAYS, RenewingCoordinator
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
-from tequio.engines.network.hub import Hub, Link
+from tequio.engines.network.hub import Hub, Link, check_version
 from tequio.engines.network.relays import Relay
-from tequio.engines.network.renewal import RENEW_WITHIN_DAYS, RenewingCoordinator
-from tequio.engines.network.transfers import Assembly
 from tequio.engines.network.wire import (
     HIGHEST,
+    Assembly,
     Chunk,
     Goodbye,
     Hello,
@@ -26,7 +25,7 @@ from tequio.engines.network.wire import (
     Merged,
     Relayed,
     Renew,
-    Result,
+    TaskResult,
     Welcome,
     clipped,
     frame,
@@ -35,14 +34,35 @@ from tequio.engines.network.wire import (
 from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from tequio.engines.network.aggregating import Aggregator
+    from tequio.engines.network.hub import Status
     from tequio.engines.network.telemetry import Telemetry
 
 _SECONDS_FOR_HELLO = 20.0
 _SECONDS_AFTER_REFUSAL = 0.2
 _SECONDS_BETWEEN_ROUNDS = 3600.0
+
+
+class Context(Protocol):
+    """gRPC's view of one caller."""
+
+    def peer(self) -> str:
+        """Its network address."""
+        ...
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What its certificate says."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send it a frame."""
+        ...
+
+
+class _Server(Protocol):
+    async def stop(self, grace: float) -> None: ...
 
 
 class Service:
@@ -59,7 +79,7 @@ class Service:
         self._grpc = require_grpc()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tequio-service", daemon=True)
-        self._servers: list[Any] = []
+        self._servers: list[_Server] = []
 
     def start(self) -> None:
         """Listen on both ports."""
@@ -79,7 +99,7 @@ class Service:
         self._thread.join()
         self._loop.close()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Who is there, directly or through which aggregator, and what goes on."""
         return {**self.hub.status(), "aggregators": {name: relay.names for name, relay in self._relays.items()}}
 
@@ -94,19 +114,19 @@ class Service:
             await asyncio.sleep(_SECONDS_BETWEEN_ROUNDS)
 
     async def _listen(self) -> None:
-        grpc, facts = self._grpc, self._home.facts
+        grpc = self._grpc
         if isinstance(self._home, CoordinatorHome) and self._home.renew_own(RENEW_WITHIN_DAYS):
             self._telemetry.note("certificate renewed", party="the coordinator itself")
         own, authority = self._home.identity("coordinator"), self._home.identity("authority").certificate
         mutual = grpc.ssl_server_credentials([(own.key, own.certificate)], authority, require_client_auth=True)
-        await self._serve(facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
+        await self._serve(self._home.facts["port"], mutual, LINK, grpc.stream_stream_rpc_method_handler(self._link))
         if isinstance(self._home, CoordinatorHome):
             self._rounds = asyncio.create_task(self._look_around())
             one_sided = grpc.ssl_server_credentials([(own.key, own.certificate)])
-            await self._serve(facts["enrolment_port"], one_sided, enrolment.METHOD,
+            await self._serve(self._home.facts["enrolment_port"], one_sided, enrolment.METHOD,
                               grpc.unary_unary_rpc_method_handler(self._enrol))
 
-    async def _serve(self, port: int, credentials: Any, method: str, handler: Any) -> None:
+    async def _serve(self, port: int, credentials: object, method: str, handler: object) -> None:
         _, service, name = method.split("/")
         server = self._grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((self._grpc.method_handlers_generic_handler(service, {name: handler}),))
@@ -118,7 +138,7 @@ class Service:
         await server.start()
         self._servers.append(server)
 
-    async def _enrol(self, data: bytes, context: Any) -> bytes:
+    async def _enrol(self, data: bytes, context: Context) -> bytes:
         try:
             request = msgspec.msgpack.decode(data, type=enrolment.Request)
             assert isinstance(self._home, CoordinatorHome)
@@ -127,13 +147,13 @@ class Service:
             self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause))
             self._telemetry.count("refusals", kind="enrolment")
             await asyncio.sleep(_SECONDS_AFTER_REFUSAL)
-            return msgspec.msgpack.encode(enrolment.Grant(b"", getattr(cause, "message", "it cannot be read"),
-                                                          getattr(cause, "remedy", "")))
+            why = (cause.message, cause.remedy) if isinstance(cause, TequioError) else ("it cannot be read", "")
+            return msgspec.msgpack.encode(enrolment.Grant(b"", *why))
         self._telemetry.note("enrolled", peer=context.peer(), party=request.name)
         self._tell_members()
         return msgspec.msgpack.encode(enrolment.Grant(certificate))
 
-    async def _link(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _link(self, requests: AsyncIterator[bytes], context: Context) -> None:
         try:
             name = self._admitted(context)
             hello = await asyncio.wait_for(self._hello(requests, name), _SECONDS_FOR_HELLO)
@@ -143,7 +163,7 @@ class Service:
         await context.write(frame(Welcome(min(HIGHEST, hello.highest), __version__)))
         await self._keep(requests, context, hello)
 
-    def _admitted(self, context: Any) -> str:
+    def _admitted(self, context: Context) -> str:
         """The name in the peer's certificate, if that is the one we gave to this party."""
         shown = context.auth_context()
         name = b"".join(shown.get("x509_common_name", ())).decode(errors="replace")
@@ -163,18 +183,19 @@ class Service:
                                    remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")
         return hello
 
-    async def _refuse(self, context: Any, cause: BaseException) -> None:
+    async def _refuse(self, context: Context, cause: BaseException) -> None:
         self._telemetry.note("link refused", peer=context.peer(), cause=str(cause) or type(cause).__name__)
         self._telemetry.count("refusals", kind="link")
-        message = Goodbye(clipped(getattr(cause, "message", "no greeting came")), getattr(cause, "remedy", ""))
-        await context.write(frame(message))
+        why = (clipped(cause.message), cause.remedy) if isinstance(cause, TequioError) else ("no greeting came", "")
+        await context.write(frame(Goodbye(*why)))
 
-    async def _keep(self, requests: AsyncIterator[bytes], context: Any, hello: Hello) -> None:
+    async def _keep(self, requests: AsyncIterator[bytes], context: Context, hello: Hello) -> None:
         """Carry messages both ways until the link ends, from whichever side."""
         waiting: asyncio.Queue[Iterable[bytes]] = asyncio.Queue()
         here = asyncio.current_task()
         assert here is not None
-        link = Link(hello, lambda frames: self._soon(waiting.put_nowait, frames), lambda: self._soon(here.cancel))
+        link = Link(hello, lambda frames: self._soon(lambda: waiting.put_nowait(frames)),
+                    lambda: self._soon(here.cancel))
         writing = asyncio.create_task(self._write(waiting, context, here))
         self._telemetry.note("connected", party=hello.name, peer=context.peer(), version=hello.version)
         relay = self._welcome(link)
@@ -231,10 +252,11 @@ class Service:
             elif isinstance(message, Relayed | Left | Merged):
                 raise PayloadError(f"a message '{type(message).__name__}' has no place in a party's link")
             else:
-                parts = assembly.parts([message.part] if isinstance(message, Result) else [], body)
+                parts = assembly.parts([message.part] if isinstance(message, TaskResult) else [], body)
                 self._switch.receive(link, message, parts)
 
-    async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Any, reading: asyncio.Task[Any]) -> None:
+    async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Context,
+                     reading: asyncio.Task[None]) -> None:
         try:
             while True:
                 for data in await waiting.get():
@@ -248,6 +270,6 @@ class Service:
             self._telemetry.note("link cut", cause=f"{type(cause).__name__}: {cause}")
             reading.cancel()
 
-    def _soon(self, call: Any, *arguments: Any) -> None:
+    def _soon(self, call: Callable[[], object]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._loop.call_soon_threadsafe(call)

@@ -6,28 +6,42 @@ import hmac
 import traceback
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tequio.engines.network.approvals import Approvals
+from tequio import __version__
 from tequio.engines.network.budget import BudgetBook
 from tequio.engines.network.files import create_private, private_folder, write_private
 from tequio.engines.network.journal import Journal, Record
-from tequio.engines.network.policy import check_installed
-from tequio.engines.network.wire import Declined, Ready, Waiting, clipped
+from tequio.engines.network.policy import Approvals, check_installed
+from tequio.engines.network.wire import (
+    HIGHEST,
+    LOWEST,
+    Declined,
+    Hello,
+    Part,
+    Ready,
+    TaskFailed,
+    TaskResult,
+    Waiting,
+    clipped,
+    frame,
+)
 from tequio.errors import EngineError, PermissionDenied, TequioError
 from tequio.federation import payload as payloads
-from tequio.federation.exchange import Order
-from tequio.federation.execution import execute
+from tequio.federation.exchange import Order, execute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tequio.engines.network.holding import Holding
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.policy import Policy
     from tequio.engines.network.telemetry import Telemetry
-    from tequio.engines.network.wire import Work
+    from tequio.engines.network.wire import TaskRequest
+    from tequio.federation.payload import Payload
     from tequio.federation.population import Population
+
+
 
 _MEGABYTE = 1 << 20
 
@@ -36,7 +50,7 @@ _MEGABYTE = 1 << 20
 class _Engagement:
     """A run that the party takes part in."""
 
-    facts: Mapping[str, Any]
+    facts: Payload
     population: Population
     journal: Journal
 
@@ -53,6 +67,11 @@ class Site:
                                                                      policy.budget.delta)
         self._runs: dict[str, _Engagement] = {}
 
+    def greeting(self) -> Hello:
+        """Who this party is, and as much about its data as its policy lets it say."""
+        return Hello(self._holding.name, LOWEST, HIGHEST, __version__, self.policy.told_rows(self._holding.rows),
+                     self._holding.schema, self._holding.share)
+
     def begin(self, run: str, announcement: bytes | memoryview) -> Ready | Waiting | Declined:
         """Judge a run that the coordinator announces."""
         try:
@@ -68,7 +87,7 @@ class Site:
         except (TequioError, KeyError, TypeError, ValueError) as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
-            return Declined(run, clipped(message), clipped(getattr(cause, "remedy", "")))
+            return Declined(run, clipped(message), clipped(cause.remedy if isinstance(cause, TequioError) else ""))
         if self._is_news(run, announcement):
             self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"),
                                  parties=facts.get("parties"))
@@ -85,54 +104,56 @@ class Site:
             engagement.journal.end()
             self._telemetry.note("run over", run=run)
 
-    def do(self, work: Work, parts: list[bytes | memoryview]) -> Record:
-        """The record of a task: of the first time, if it was done before."""
-        engagement = self._runs.get(work.run)
+    def run(self, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
+        """Carry out a request; one that was carried out before gives the record of the first time."""
+        engagement = self._runs.get(request.run)
         if engagement is None:
-            raise PermissionDenied(f"this party takes no part in the run '{work.run[:80]}'")
-        done = engagement.journal.find(work.position, work.base, work.digest)
+            raise PermissionDenied(f"this party takes no part in the run '{request.run[:80]}'")
+        done = engagement.journal.find(request.position, request.base, request.digest)
         if done is not None:
             return done
-        record = self._run(engagement, work, parts)
+        record = self._execute(engagement, request, parts)
         engagement.journal.add(record)
-        engagement.journal.prune(work.keep)
+        engagement.journal.prune(request.keep)
         return record
 
-    def _run(self, engagement: _Engagement, work: Work, parts: list[bytes | memoryview]) -> Record:
+    def _execute(self, engagement: _Engagement, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
         about, payload = payloads.decode(parts[0]), payloads.decode(parts[1], shared=True)
         if parts[2]:
             payload |= payloads.decode(parts[2], shared=True)
-        check_installed(work.task)
-        self.policy.judge_task(work.task, about, engagement.facts)
+        check_installed(request.task)
+        self.policy.judge_task(request.task, about, engagement.facts)
         index = engagement.facts["index"]
-        if self._budget is not None and work.task not in self.policy.exempt_tasks:
-            self._budget.charge(work, about, len(engagement.population.view(index).train))
-        order = Order(work.position, work.task, (index,), work.round, payload, about["settings"],
+        if self._budget is not None and request.task not in self.policy.exempt_tasks:
+            self._budget.charge(request, about, len(engagement.population.view(index).train))
+        order = Order(request.position, request.task, (index,), request.round, payload, about["settings"],
                       tuple(about["stages"]))
-        states = {index: engagement.journal.state(work.base)}
-        outcome = execute(order, engagement.population, states, self._seed_of(work, parts))
+        states = {index: engagement.journal.state(request.base)}
+        outcome = execute(order, engagement.population, states, self._seed_of(request, parts))
         for failure in outcome.failures:
-            self._telemetry.log("task failed", run=work.run, task=work.task, cause=failure.cause, trace=failure.trace)
+            self._telemetry.log("task failed", run=request.run, task=request.task, cause=failure.cause,
+                                trace=failure.trace)
             raise EngineError(failure.cause, remedy=failure.remedy)
         answer = outcome.replies[0]
         reply = payloads.encode(answer.payload)
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
-            raise PermissionDenied(f"the party's policy refuses: the reply of task '{work.task}' has {len(reply)} "
+            raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
                                    f"bytes, more than {self.policy.maximum_reply_megabytes:g} MB",
                                    remedy="raise 'maximum_reply_megabytes' there, or send less")
-        self._telemetry.note("task done", run=work.run, task=work.task, round=work.round, bytes=len(reply))
-        return Record(work.position, work.base, work.digest, states[index], reply, answer.seconds)
+        self._telemetry.note("task done", run=request.run, task=request.task, round=request.round, bytes=len(reply))
+        return Record(request.position, request.base, request.digest, states[index], reply, answer.seconds)
 
-    def explain(self, work: Work, cause: BaseException) -> tuple[str, str]:
-        """What the coordinator hears of a task that gave nothing; where it went wrong stays here."""
-        told = cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}"
+    def explain(self, request: TaskRequest, cause: BaseException) -> tuple[str, str]:
+        """Cause and remedy of a failure as the coordinator may know them; where in the code it happened stays here."""
+        message = cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}"
         if not isinstance(cause, TequioError):
-            self._telemetry.log("task failed", run=work.run, task=work.task, cause=told, trace=traceback.format_exc())
+            self._telemetry.log("task failed", run=request.run, task=request.task, cause=message,
+                                trace=traceback.format_exc())
         self._telemetry.note("task refused" if isinstance(cause, PermissionDenied) else "task failed",
-                             run=work.run, task=work.task, cause=told)
-        return clipped(told), clipped(getattr(cause, "remedy", ""))
+                             run=request.run, task=request.task, cause=message)
+        return clipped(message), clipped(cause.remedy if isinstance(cause, TequioError) else "")
 
-    def _population(self, facts: Mapping[str, Any]) -> Population:
+    def _population(self, facts: Payload) -> Population:
         """The party's population in a run, under its own rules about rows and randomness."""
         own = dict(facts["overrides"]) | {"share_rows": self.policy.share_rows}
         population = self._holding.population({**facts, "overrides": own})
@@ -152,12 +173,13 @@ class Site:
         write_private(path, digest, sync=False)
         return True
 
-    def _seed_of(self, work: Work, parts: Sequence[bytes | memoryview]) -> int | None:
-        """A seed for this very work: noise on two different replies must differ, whatever is asked again."""
+    def _seed_of(self, request: TaskRequest, parts: Sequence[bytes | memoryview]) -> int | None:
+        """A seed for this very request: noise on two different replies must differ, whatever is asked again."""
         if not self.policy.private_randomness or self._holding.share:
             return None
         content = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
-        return self._private_seed(f"{work.run}|{work.position}|{work.base}|{work.round}|{work.task}|{content}")
+        return self._private_seed(f"{request.run}|{request.position}|{request.base}|{request.round}|{request.task}"
+                                  f"|{content}")
 
     def _private_seed(self, about: str) -> int:
         path = self._home.folder / "randomness"
@@ -166,3 +188,22 @@ class Site:
 
             create_private(path, secrets.token_bytes(32))
         return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")
+
+
+LARGEST_PAYLOAD = 1 << 32
+"""Bytes that a party takes for one task."""
+
+
+def answer(site: Site, request: TaskRequest, parts: list[bytes | memoryview]) -> Iterable[bytes]:
+    """The frames that answer a request: a result, or why there is none."""
+    try:
+        record = site.run(request, parts)
+    except Exception as cause:
+        return [frame(TaskFailed(request.run, request.position, request.digest, *site.explain(request, cause)))]
+    reply = Part(record.reply, lasting=True)
+    return _frames(reply, TaskResult(request.run, request.position, request.digest, record.seconds, reply.ref))
+
+
+def _frames(reply: Part, result: TaskResult) -> Iterator[bytes]:
+    yield from reply.frames
+    yield frame(result, reply.inline)

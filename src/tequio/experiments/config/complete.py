@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import reduce
+from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,13 @@ from pydantic import BaseModel, ValidationError
 
 from tequio import registry
 from tequio.attacks.hostility import Schedule
-from tequio.components import build, explain, parameters_of, validate
 from tequio.data.preprocessing import preparations
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.config.composition import check_composition
-from tequio.experiments.config.tables import Adoption, Config, Data, Evaluation, Noise, Override, Privacy
+from tequio.experiments.config.composition import PARTS, check_composition, check_parts, parts_taken
+from tequio.experiments.config.tables import Config, Data, Override
 from tequio.experiments.config.toml import Given, parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
+from tequio.registry import build, explain, parameters_of, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,21 +39,6 @@ _COMPONENTS = {"learner": ("learner", "logistic"), "local": ("training", "miniba
 
 # These decide where and how fast the numbers come, not which numbers.
 _NOT_HASHED = ("name", "engine", "output", "baselines", "sweep", "search")
-
-# Keys that came later count only where they are used, so that earlier runs are found again.
-_CAME_LATER: Given = {"adoption": Adoption().model_dump(), "devices": {"name": "instant"},
-                               "availability": {"name": "always"}, "stop.virtual_seconds": 0.0,
-                               "data.validation": 0.0, "data.feature_noise": Noise().model_dump(),
-                               "contribution": {}, "attack": {}, "algorithm.sealed": False,
-                               "privacy": Privacy().model_dump(),
-                               "algorithm.radius": 0.0, "algorithm.low": 0.0, "algorithm.high": 0.0,
-                               "evaluation.by_domain": Evaluation().by_domain,
-                               "rules.held_out": Rules().held_out, "rules.largest_update": Rules().largest_update,
-                               "rules.replays": Rules().replays, "data.partition.called": None,
-                               "data.partition.key_holder": False, "data.binary": False, "data.enrolled": False,
-                               "data.groups": "presentation", "data.later": "", "data.columns": False,
-                               "local.optimizer_memory": "fresh", "aggregator.beginning": "alike"}
-
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, put `key=value` overrides on top, and check everything."""
@@ -102,7 +87,11 @@ def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
     except ValidationError as cause:
         raise _as_config_error(cause, source) from None
     registry.load_plugins(config.plugins)
-    filled: Given = {table: _filled(kind, default, getattr(config, table), f"{source}: [{table}]")
+    algorithm = _filled("algorithm", _COMPONENTS["algorithm"][1], config.algorithm, f"{source}: [algorithm]")
+    taken = parts_taken(algorithm)
+    tables = dict(config)
+    filled: Given = {table: _filled(kind, default, tables[table], f"{source}: [{table}]")
+                     if table in taken or table not in PARTS or tables[table] else {}
                      for table, (kind, default) in _COMPONENTS.items()}
     filled["data"] = _filled_data(config.data, source)
     if config.contribution:
@@ -111,10 +100,12 @@ def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
     filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
     preparations(config.data.prepare)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
-    for party, own in config.overrides.items():
-        training = registry.find("training", filled["local"]["name"]).component
-        validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
     whole = config.model_copy(update=filled)
+    check_parts(given, whole, source)
+    for party, own in config.overrides.items():
+        if own.local:
+            training = registry.find("training", filled["local"]["name"]).component
+            validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
     check_composition(whole)
     return whole
 
@@ -132,11 +123,6 @@ def resolved_toml(config: Config) -> str:
 def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
-    for key, unused in _CAME_LATER.items():
-        *tables, name = key.split(".")
-        place = reduce(lambda table, inner: table[inner], tables, plain)
-        if name in place and place[name] == _plain(unused):
-            del place[name]
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -181,8 +167,9 @@ def _filled_attack(table: Mapping[str, object], where: str) -> Given:
 
 
 def _with_defaults(component: Any, values: Mapping[str, object]) -> Given:
-    whole = component(**values)
-    return {field.name: getattr(whole, field.name) for field in parameters_of(component)}
+    return {field.name: values[field.name] if field.name in values else
+            field.default if field.default_factory is MISSING else field.default_factory()
+            for field in parameters_of(component)}
 
 
 def _filled_data(data: Data, source: str) -> Data:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, Schema, Target, schema_from_json, schema_to_json
 from tequio.data.preprocessing import preparations, prepare
 from tequio.engines.network.holding import OwnRows
@@ -19,11 +18,12 @@ from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import data_hash, load_config
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.population import elsewhere
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tequio.data.splits import Split
+    from tequio.data.partition import Split
     from tequio.engines.network.holding import Holding
     from tequio.engines.network.wire import Hello
     from tequio.experiments.config.tables import Config

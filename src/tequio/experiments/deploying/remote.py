@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.components import build
 from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
 from tequio.data.inputs import read
+from tequio.data.partition import Split
 from tequio.data.preprocessing import preparations
-from tequio.data.splits import Split
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.holding import fit_everywhere
 from tequio.errors import ConfigError, DataError
@@ -25,6 +24,7 @@ from tequio.experiments.running.scenario import Scenario, make_algorithm, make_s
 from tequio.federation import payload as payloads
 from tequio.federation.federation import Rules
 from tequio.federation.population import elsewhere
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from pathlib import Path

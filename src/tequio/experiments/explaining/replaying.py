@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.algorithms.vertical.rows import CommonRows
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.attacks.label_leakage import leaked
 from tequio.data.dataset import Dataset, Target
@@ -22,6 +23,7 @@ from tequio.experiments.running.scenario import make_scenario
 from tequio.experiments.running.store import CONFIG, find_folder, read_checkpoint
 from tequio.experiments.running.table import Table
 from tequio.federation.federation import Federation
+from tequio.federation.population import Party
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,9 +121,9 @@ def _labels(run: Replay, states: dict[int, Payload]) -> NDArray[np.bool_]:
     """The labels of the common training rows, which only the label holder and this check know."""
     partition = run.federation.population.partition
     holder = list(partition.holds_target or ()).index(True)
-    state = states[holder]
-    rows = run.federation.population.whole(holder).take(state["rows"])
-    positive: NDArray[np.bool_] = rows.target[state["part"] == 0] == 1
+    kept = Party(holder, 0, states[holder], run.federation.population).recall(CommonRows)
+    rows = run.federation.population.whole(holder).take(kept["rows"])
+    positive: NDArray[np.bool_] = rows.target[kept["part"] == 0] == 1
     return positive
 
 

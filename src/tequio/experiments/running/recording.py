@@ -9,13 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from math import isfinite
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.errors import MissingExtra, RunError
 from tequio.experiments.config.complete import resolved
-from tequio.experiments.running.store import EVENTS, METRICS, Journal, Plain, write_whole
+from tequio.experiments.running.store import EVENTS, METRICS, Plain, explained, write_all, write_whole
 from tequio.experiments.running.table import Cell, Table, read_csv
 
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ class Recorder:
         self.metrics = _first_rows(self._path, kept[METRICS]) if kept else Table()
         write_whole(self._path, self.metrics.to_csv().encode() if self.metrics.columns else b"")
         self._lines = Journal(self._path)
-        self._loss: dict[str, float] = {}
+        self._noted: dict[str, float] = {}
 
     def event(self, kind: str, facts: Plain) -> None:
         """Note something that happened."""
         if kind == "exchange" and "loss" in facts:
-            self._loss = {"train.loss": facts["loss"]}
+            self._noted["train.loss"] = facts["loss"]
+        if kind == "attack":
+            self._noted["attack.moved"] = fmean(facts["moved"].values())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._events.add(json.dumps({"event": kind, "time": moment, **as_json(facts)}))
         self._listen(kind, facts)
@@ -63,10 +66,10 @@ class Recorder:
         else:
             self._lines.add(self.metrics.line(row))
 
-    def taken_loss(self) -> dict[str, float]:
-        """The training loss that parties reported last; each is handed out once."""
-        loss, self._loss = self._loss, {}
-        return loss
+    def taken(self) -> dict[str, float]:
+        """The training loss that parties reported last, and how far an attack moved what they sent; handed out once."""
+        noted, self._noted = self._noted, {}
+        return noted
 
     def flush(self, *, sync: bool = False) -> dict[str, int]:
         """Write what waits; how far the record has come, for a checkpoint."""
@@ -79,6 +82,63 @@ class Recorder:
             self._lines.close()
         finally:
             self._events.close()
+
+
+class Journal:
+    """A file of lines that only grows. Lines wait in memory until `flush`, so that a round costs one write."""
+
+    def __init__(self, path: Path, keep: int | None = None) -> None:
+        """Open for appending; `keep` cuts what was written after a checkpoint of that many bytes."""
+        self._path = path
+        self._waiting: list[bytes] = []
+        with explained(path):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._claim()
+            self.length = os.fstat(self._descriptor).st_size
+            if keep is not None:
+                self._cut(keep)
+
+    def add(self, line: str) -> None:
+        """Put a line in the queue."""
+        self._waiting.append(line.encode() + b"\n")
+
+    def flush(self, *, sync: bool = False) -> int:
+        """Write what waits; the length of the file so far."""
+        content, self._waiting = b"".join(self._waiting), []
+        with explained(self._path):
+            if content:
+                write_all(self._descriptor, content)
+                self.length += len(content)
+            if sync:
+                os.fsync(self._descriptor)
+        return self.length
+
+    def close(self) -> None:
+        """Flush and let go."""
+        try:
+            self.flush()
+        finally:
+            os.close(self._descriptor)
+
+    def _cut(self, keep: int) -> None:
+        if self.length < keep:
+            raise RunError(f"'{self._path}' is shorter than its checkpoint says ({self.length} of {keep} bytes)",
+                           remedy="the run folder was changed by hand; start the run anew")
+        os.ftruncate(self._descriptor, keep)
+        self.length = keep
+
+    def _claim(self) -> None:
+        """One process writes a run; a second one is told so. The claim ends with the process, however it ends."""
+        try:
+            import fcntl
+
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise RunError(f"another process is writing '{self._path.parent}'",
+                           remedy="wait for it or stop it") from None
+        except (ImportError, OSError):
+            return  # some systems and some network folders know no locks
 
 
 def as_json(value: object) -> Any:

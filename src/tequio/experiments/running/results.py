@@ -16,8 +16,10 @@ from tequio.experiments.config.complete import load_config
 from tequio.experiments.running import store
 from tequio.experiments.running.store import MODELS, Plain, explained, write_whole
 from tequio.experiments.running.table import Table, read_csv, shown
+from tequio.federation.aggregation import leaves, sha256_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tequio.experiments.config.tables import Config
@@ -145,25 +147,19 @@ class Result:
 ARRAYS, PLAIN = "model.safetensors", "model.json"
 
 
-def model_sha256(model: Payload) -> str:
-    """Over the sorted names, types, shapes and bytes of all that the model holds."""
-    digest = hashlib.sha256()
-    for name, value in sorted(_leaves(model).items()):
-        if isinstance(value, np.ndarray):
-            digest.update(f"{name}\0{value.dtype.str}\0{list(value.shape)}\0".encode())
-            digest.update(np.asarray(value, order="C").tobytes())
-        else:
-            digest.update(f"{name}\0{json.dumps(value, sort_keys=True)}\0".encode())
-    return digest.hexdigest()
+def model_sha256(model: Payload, fingerprints: Sequence[str] = ()) -> str:
+    """The hash of a run's model; where parties have models of their own, over its hash and theirs."""
+    common = sha256_of(model)
+    return hashlib.sha256("\n".join([common, *fingerprints]).encode()).hexdigest() if fingerprints else common
 
 
 def write_model(folder: Path, model: Payload) -> Path:
     """As safetensors where the model is arrays only (nested names joined by '/'), else as JSON."""
     from safetensors.numpy import save
 
-    leaves = _leaves(model)
-    if leaves and all(isinstance(value, np.ndarray) for value in leaves.values()):
-        path, content = folder / ARRAYS, save({name: np.asarray(value, order="C") for name, value in leaves.items()})
+    held = leaves(model)
+    if held and all(isinstance(value, np.ndarray) for value in held.values()):
+        path, content = folder / ARRAYS, save({name: np.asarray(value, order="C") for name, value in held.items()})
     else:
         path, content = folder / PLAIN, (json.dumps(_listed(model), indent=1) + "\n").encode()
     write_whole(path, content)
@@ -191,15 +187,6 @@ def write_round_model(folder: Path, round: int, model: Payload) -> Path:
 def round_models(folder: Path) -> dict[int, Path]:
     """The rounds whose models were kept, in order, and where these are."""
     return dict(sorted((int(place.name), place) for place in (folder / MODELS).glob("*") if place.name.isdigit()))
-
-
-def _leaves(value: object, path: str = "") -> dict[str, object]:
-    if isinstance(value, list | tuple):
-        value = {str(index): item for index, item in enumerate(value)}
-    if not isinstance(value, dict):
-        return {path: value.item() if isinstance(value, np.generic) else value}
-    return {name: leaf for key, item in value.items()
-            for name, leaf in _leaves(item, f"{path}/{key}" if path else str(key)).items()}
 
 
 def _listed(value: object) -> object:

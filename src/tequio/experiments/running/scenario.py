@@ -14,16 +14,16 @@ from scipy import sparse
 
 from tequio import registry
 from tequio.attacks.hostility import Hostility, Schedule
-from tequio.data.catalogue.entry import Loaded
+from tequio.data.catalogue.entry import Loaded, facts_of
 from tequio.data.dataset import Dataset
 from tequio.data.noise import FeatureNoise, with_noise
-from tequio.data.partition import Partition
+from tequio.data.partition import Partition, Split, hold_out
 from tequio.data.preprocessing import preparations, prepare
-from tequio.data.splits import Split, hold_out
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import GIVEN_DATA, build_named
 from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
-from tequio.federation.algorithm import part_types
+from tequio.federation.algorithm import part_types, with_parts
+from tequio.federation.averaging import check_pooling
 from tequio.federation.clock import Clock
 from tequio.federation.devices import Always, Instant, consenting
 from tequio.federation.federation import Rules
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.data.catalogue.entry import CatalogueDataset, Facts
+    from tequio.data.catalogue.entry import CatalogueDataset
     from tequio.data.preprocessing import Preparation
     from tequio.experiments.config.tables import Config, Data
     from tequio.experiments.config.toml import Given
@@ -90,8 +90,9 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
     population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
     algorithm = make_algorithm(config)
+    check_pooling(algorithm.components, population.schema)
     if hostility is not None:
-        algorithm = replace(algorithm, attack=hostility)
+        algorithm = with_parts(algorithm, attack=hostility)
     algorithm, ledger = with_ledger(config, algorithm, population, rules, clock, hostility)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
                     (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh)
@@ -187,7 +188,7 @@ def _loaded(own: Given) -> Loaded:
     """The dataset's parts. Files of the catalogue cannot change under their checksums, so the last set is remembered:
     baselines, sweeps and studies use it again and again."""
     component = build_named("dataset", own)
-    facts: Facts | None = getattr(component, "facts", None)
+    facts = facts_of(component)
     return _last_loaded(component) if facts and facts.files else _last_loaded.__wrapped__(component)
 
 

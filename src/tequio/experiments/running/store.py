@@ -115,63 +115,6 @@ def write_all(descriptor: int, content: bytes) -> None:
         rest = rest[os.write(descriptor, rest):]
 
 
-class Journal:
-    """A file of lines that only grows. Lines wait in memory until `flush`, so that a round costs one write."""
-
-    def __init__(self, path: Path, keep: int | None = None) -> None:
-        """Open for appending; `keep` cuts what was written after a checkpoint of that many bytes."""
-        self._path = path
-        self._waiting: list[bytes] = []
-        with explained(path):
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            self._claim()
-            self.length = os.fstat(self._descriptor).st_size
-            if keep is not None:
-                self._cut(keep)
-
-    def add(self, line: str) -> None:
-        """Put a line in the queue."""
-        self._waiting.append(line.encode() + b"\n")
-
-    def flush(self, *, sync: bool = False) -> int:
-        """Write what waits; the length of the file so far."""
-        content, self._waiting = b"".join(self._waiting), []
-        with explained(self._path):
-            if content:
-                write_all(self._descriptor, content)
-                self.length += len(content)
-            if sync:
-                os.fsync(self._descriptor)
-        return self.length
-
-    def close(self) -> None:
-        """Flush and let go."""
-        try:
-            self.flush()
-        finally:
-            os.close(self._descriptor)
-
-    def _cut(self, keep: int) -> None:
-        if self.length < keep:
-            raise RunError(f"'{self._path}' is shorter than its checkpoint says ({self.length} of {keep} bytes)",
-                           remedy="the run folder was changed by hand; start the run anew")
-        os.ftruncate(self._descriptor, keep)
-        self.length = keep
-
-    def _claim(self) -> None:
-        """One process writes a run; a second one is told so. The claim ends with the process, however it ends."""
-        try:
-            import fcntl
-
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise RunError(f"another process is writing '{self._path.parent}'",
-                           remedy="wait for it or stop it") from None
-        except (ImportError, OSError):
-            return  # some systems and some network folders know no locks
-
-
 def _sync_folder(folder: Path) -> None:
     if os.name != "posix":
         return

@@ -57,6 +57,8 @@ def result_table(result: Result) -> RichTable:
     for position, name in enumerate(runs):
         style = "bold cyan" if runs[name] is result else ""
         table.add_row(_broken(name), *[cells[position] for cells in filled.values()], style=style)
+    if len(runs) > 1 and result.config.attack:
+        table.caption = "Nobody attacks the baselines."
     return table
 
 
@@ -127,6 +129,7 @@ _COLUMNS: dict[str, Callable[[Plain, str], str]] = {
                                                                    summary["metrics"].get(f"parties.{metric}.sd")),
     "worst\ntenth": lambda summary, metric: _metric(f"parties.{metric}.worst_decile", summary),
     "attack\nsuccess": lambda summary, metric: _metric("attack.success", summary),
+    "moved by\nattack": lambda summary, metric: _metric("attack.moved", summary),
     "\nrounds": lambda summary, metric: str(summary["rounds"]),
     "\ntime": lambda summary, metric: "" if _virtual_time(summary) else in_time(summary["seconds"]),
     "virtual\ntime": lambda summary, metric: _virtual_time(summary),

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from tequio.federation.aggregation import Combined
+from tequio.federation.aggregation import Aggregator, Combined, flatten, weighted_mean, zeros
 from tequio.federation.aggregators.trajectory import Trajectory, gone_on
-from tequio.federation.models import flatten, weighted_mean, zeros
 from tequio.federation.rng import stream
 from tequio.registry import register
 
@@ -36,7 +35,7 @@ _OUTLYING = 2.0
 
 @register("aggregator", "consistency", paper="Martínez Enríquez et al., 2025")
 @dataclass(frozen=True)
-class Consistency:
+class Consistency(Aggregator):
     """Parties count as far as their updates go where their last ones and the model's change foretell.
 
     Until there is a history to foretell from, which takes two rounds, all parties count alike, and what a hostile one
@@ -62,8 +61,6 @@ class Consistency:
     history: Annotated[int, Ge(1)] = 10
     window: Annotated[int, Ge(1)] = 10
     beginning: Literal["alike", "bounded"] = "alike"
-
-    linear = False
 
     def combine(self, updates: Updates, memory: Payload) -> Combined:
         """The mean by X * rows + (1 - X) * trust, where trust is a softmax of the negated scores."""
@@ -158,7 +155,7 @@ def _windowed(updates: Updates, windows: dict[str, list[float]]) -> Vector:
 
 @register("aggregator", "fldetector", paper="Zhang et al., 2022")
 @dataclass(frozen=True)
-class FLDetector:
+class FLDetector(Aggregator):
     """The mean without parties that keep departing from where their updates are foretold to go.
 
     A gap statistic says whether the parties' scores form more than one cluster; if so, those of the higher one are
@@ -171,8 +168,6 @@ class FLDetector:
 
     window: Annotated[int, Ge(1)] = 10
     history: Annotated[int, Ge(1)] = 10
-
-    linear = False
 
     def combine(self, updates: Updates, memory: Payload) -> Combined:
         """Score, look for two clusters, and average the parties that are not left out."""

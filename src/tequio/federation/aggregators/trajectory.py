@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.federation.aggregators.geometry import gram, squared_distances
+from tequio.federation.aggregators.distances import gram, squared_distances
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,9 +13,8 @@ import numpy as np
 from annotated_types import Ge, Gt
 
 from tequio.errors import ConfigError
-from tequio.federation.aggregation import Combined
-from tequio.federation.aggregators.geometry import as_update, combination, gram
-from tequio.federation.models import flatten, zeros
+from tequio.federation.aggregation import Aggregator, Combined, flatten, zeros
+from tequio.federation.aggregators.distances import as_update, combination, gram
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ _MOST_TRUST = 0.99
 
 @register("aggregator", "foolsgold", paper="Fung et al., 2020")
 @dataclass(frozen=True)
-class FoolsGold:
+class FoolsGold(Aggregator):
     """Parties whose updates have so far pointed the same way as another's count less: Sybils share one purpose.
 
     Parameters:
@@ -37,8 +36,6 @@ class FoolsGold:
     """
 
     confidence: Annotated[float, Gt(0)] = 1.0
-
-    linear = False
 
     def combine(self, updates: Updates, memory: Payload) -> Combined:
         """Compare the sums of all that each party has sent; the mean goes by how unlike the others a party is."""
@@ -87,7 +84,7 @@ def _places(parties: NDArray[np.int64], some: NDArray[np.int64]) -> NDArray[np.i
 
 @register("aggregator", "fltrust", paper="Cao et al., 2021")
 @dataclass(frozen=True)
-class FLTrust:
+class FLTrust(Aggregator):
     """Updates count as far as they point where the coordinator's own does, which it trains on a few rows of its own.
 
     The rows are set aside before the parties get theirs.
@@ -98,7 +95,10 @@ class FLTrust:
 
     root_rows: Annotated[int, Ge(1)] = 100
 
-    linear = False
+    @property
+    def coordinator_rows(self) -> int:
+        """As many as are set."""
+        return self.root_rows
 
     def combine(self, updates: Updates, memory: Payload) -> Combined:
         """Scale each update to the length of the coordinator's; weigh it by the cosine with it, where positive."""

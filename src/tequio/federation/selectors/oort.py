@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from annotated_types import Ge
 
-from tequio.federation.selection import Choice
-from tequio.federation.selectors.drawing import Count, Fraction, Share
+from tequio.federation.selection import Choice, CohortSelector, Count, Fraction, Share
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
-    from tequio.federation.selection import Consequence, Turn
+    from tequio.federation.selection import RoundOutcome, SelectionContext
 
 _COLUMNS = {"parties": np.int64, "utility": np.float64, "seconds": np.float64, "round": np.int64, "times": np.int64}
 _CLIP, _CONFIDENCE, _FIRST_PERCENTILE, _MORE_TIME = 0.95, 0.95, 30.0, 10.0
@@ -32,7 +31,7 @@ _CLIP, _CONFIDENCE, _FIRST_PERCENTILE, _MORE_TIME = 0.95, 0.95, 30.0, 10.0
 
 @register("selector", "oort", paper="Lai et al., 2021")
 @dataclass(frozen=True)
-class Oort:
+class Oort(CohortSelector):
     """Parties whose rows the model fits badly and that answer soon, with a share of parties never tried.
 
     Parameters:
@@ -55,43 +54,46 @@ class Oort:
     window: Annotated[int, Ge(1)] = 20
     most: Count = 0
 
-    def choose(self, turn: Turn) -> Choice:
+    def choose(self, context: SelectionContext) -> Choice:
         """Some of the best known parties, and some that are new."""
-        wanted = min(self.count or ceil(self.fraction * (len(turn.federation.eligible()))), len(turn.eligible))
-        known = _known(turn.memory)
-        new = turn.eligible[~_mask(turn, known["parties"])[turn.eligible]]
-        share = max(self.explore * self.explore_decay ** max(turn.federation.round - 1, 0), self.explore_least)
-        tried = self._candidates(turn, known)
+        wanted = min(self.count or ceil(self.fraction * (len(context.federation.eligible()))), len(context.eligible))
+        known = _known(context.memory)
+        new = context.eligible[~_mask(context, known["parties"])[context.eligible]]
+        share = max(self.explore * self.explore_decay ** max(context.federation.round - 1, 0), self.explore_least)
+        tried = self._candidates(context, known)
         exploring = min(max(round(share * wanted), wanted - len(tried)), len(new))
-        best = self._best(turn, tried, {name: values[tried] for name, values in known.items()}, wanted - exploring)
-        fresh = new[turn.rng.choice(len(new), exploring, replace=False, shuffle=False)]
-        return Choice(np.sort(np.concatenate([known["parties"][best], fresh])), dict(turn.memory))
+        best = self._best(context, tried, {name: values[tried] for name, values in known.items()}, wanted - exploring)
+        fresh = new[context.rng.choice(len(new), exploring, replace=False, shuffle=False)]
+        return Choice(np.sort(np.concatenate([known["parties"][best], fresh])), dict(context.memory))
 
-    def observe(self, turn: Turn, consequence: Consequence) -> Payload:
+    def observe(self, context: SelectionContext, outcome: RoundOutcome) -> Payload:
         """Remember loss and time of those that answered, and give the preferred time room where utility falls."""
-        told = [reply for reply in consequence.replies if "loss" in reply.payload]
+        told = [reply for reply in outcome.replies if "loss" in reply.payload]
         parties = np.array([reply.party for reply in told], dtype=np.int64)
         utility = np.array([max(reply.payload["loss"], 0.0) * reply.payload["rows"] for reply in told])
-        known = _with(_known(turn.memory), parties, utility, _observed_seconds(turn, parties), turn.federation.round)
-        return {**known, **self._paced(turn.memory, float(utility.sum()), turn.federation.round)}
+        seconds = _observed_seconds(context, parties)
+        known = _with(_known(context.memory), parties, utility, seconds, context.federation.round)
+        return {**known, **self._paced(context.memory, float(utility.sum()), context.federation.round)}
 
-    def _candidates(self, turn: Turn, known: Payload) -> NDArray[np.int64]:
+    def _candidates(self, context: SelectionContext, known: Payload) -> NDArray[np.int64]:
         """Places of the known parties that may be chosen for their utility."""
-        allowed = _mask(turn, turn.eligible)[known["parties"]]
+        allowed = _mask(context, context.eligible)[known["parties"]]
         if self.most:
             allowed &= known["times"] < self.most
         return np.flatnonzero(allowed)
 
-    def _best(self, turn: Turn, places: NDArray[np.int64], known: Payload, wanted: int) -> NDArray[np.int64]:
+    def _best(self, context: SelectionContext, places: NDArray[np.int64], known: Payload,
+              wanted: int) -> NDArray[np.int64]:
         """Draw by utility among those within reach of the last that would be taken."""
         if wanted <= 0 or not len(places):
             return places[:0]
-        utility = self.utility(known, turn.federation.round, float(turn.memory.get("percentile", _FIRST_PERCENTILE)))
+        percentile = float(context.memory.get("percentile", _FIRST_PERCENTILE))
+        utility = self.utility(known, context.federation.round, percentile)
         wanted = min(wanted, len(places))
         cut = _CONFIDENCE * np.partition(utility, -wanted)[-wanted]
         pool = np.flatnonzero(utility >= cut)
         # Who wins a race of exponential clocks with these rates is a draw without replacement by these weights.
-        finish = turn.rng.exponential(size=len(pool)) / np.maximum(utility[pool], 1e-12)
+        finish = context.rng.exponential(size=len(pool)) / np.maximum(utility[pool], 1e-12)
         return places[pool[np.argpartition(finish, wanted - 1)[:wanted]]]
 
     def utility(self, known: Payload, round: int, percentile: float) -> NDArray[np.float64]:
@@ -133,16 +135,16 @@ def _with(known: Payload, parties: NDArray[np.int64], utility: NDArray[Any], sec
     return grown
 
 
-def _mask(turn: Turn, parties: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _mask(context: SelectionContext, parties: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For every party of the federation, whether it is one of these."""
-    mask = np.zeros(len(turn.federation), dtype=bool)
+    mask = np.zeros(len(context.federation), dtype=bool)
     mask[parties] = True
     return mask
 
 
-def _observed_seconds(turn: Turn, parties: NDArray[np.int64]) -> NDArray[np.float64]:
+def _observed_seconds(context: SelectionContext, parties: NDArray[np.int64]) -> NDArray[np.float64]:
     """When each party's answer came on the virtual clock; all alike without one."""
-    clock = turn.federation.clock
+    clock = context.federation.clock
     if clock is None or clock.last is None:
         return np.zeros(len(parties))
     order = np.argsort(clock.last.parties)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 import numpy as np
 from annotated_types import Interval
 
-from tequio.components import named_function
 from tequio.errors import DataError
-from tequio.registry import register
+from tequio.registry import named_function, register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,7 +93,7 @@ class NoFilter:
 
 
 @register("filter", "custom", example='[algorithm]\nname = "icdta4fl"\nfilter = {name = "custom", '
-          'function = "my_rules:lowest_fifth"}\n')
+          'function = "my_rules:lowest_fifth"}\n\n[learner]\nname = "cart"\n')
 @dataclass(frozen=True)
 class CustomFilter:
     """Ask your own function `(scores of all trees by one metric) -> the least that is good enough`.

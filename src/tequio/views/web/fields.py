@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel, BeforeValidator
 
 from tequio import registry
-from tequio.attacks.hostility import Schedule
 from tequio.experiments.config.complete import complete, resolved
+from tequio.experiments.config.composition import PARTS
 from tequio.experiments.config.tables import Config
 from tequio.experiments.config.toml import write_toml
 from tequio.federation.federation import Rules
@@ -70,9 +70,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Section:
-    """One table of the config. `kind` is the kind of component it chooses, if it does; `optional`: it may choose none.
+    """One table of the config. `kind` is the kind of component it chooses, if it does.
 
-    `about` tells what the chosen component is.
+    `no_choice` is what choosing no component is called; empty where one has to be chosen. `about` tells
+    what the chosen component is.
     """
 
     table: str
@@ -81,7 +82,7 @@ class Section:
     kind: str
     names: tuple[str, ...]
     chosen: str
-    optional: bool
+    no_choice: str
     about: str
     paper: str
     fields: tuple[Field, ...]
@@ -111,12 +112,12 @@ def section_of(table: str, name: str | None = None) -> Section:
     default = str(_defaults(table).get("name", "")) if kind else ""
     names = tuple(registry.names(kind)) if kind else ()
     chosen = name if name in names or name == "" else default
-    optional = bool(kind) and not default
+    no_choice = "" if not kind else "none" if not default else "default" if table in PARTS else ""
     entry = registry.find(kind, chosen) if kind and chosen else None
-    fields = [*(_component_fields(table, entry.component) if entry else ()), *_own_fields(table, bool(entry))]
+    fields = [*(_component_fields(table, entry.component) if entry else ()), *_own_fields(table)]
     told = f"{entry.summary} {about(entry.component.__doc__ or '')}".strip() if entry else ""
     return Section(table, _TITLES.get(table) or table.replace("_", " ").capitalize(), _meaning(table), kind, names,
-                   str(chosen or ""), optional, told, entry.paper if entry else "",
+                   str(chosen or ""), no_choice, told, entry.paper if entry else "",
                    tuple(field for field in fields if field.key not in NOT_OFFERED), table in _OPEN)
 
 
@@ -177,16 +178,15 @@ def _model(table: str) -> type[BaseModel] | None:
 
 def _component_fields(table: str, component: Any) -> Iterator[Field]:
     """The parameters of a component, or of a dataclass that is a table by itself."""
-    hints = get_type_hints(component, include_extras=True) if is_dataclass(component) else {}
     for one in parameters(component):
         default = "" if one.required else as_typed(_plain(one.default))
-        yield Field(f"{table}.{one.name}", one.type, one.meaning, default, one.required, *_choices(hints[one.name]))
+        yield Field(f"{table}.{one.name}", one.type, one.meaning, default, one.required, *_choices(one.hint))
 
 
-def _own_fields(table: str, chosen: bool) -> Iterator[Field]:
+def _own_fields(table: str) -> Iterator[Field]:
     """The keys that a table has by itself, whatever component it names."""
-    if table == "rules" or (table == "attack" and chosen):
-        yield from _component_fields(table, Rules if table == "rules" else Schedule)
+    if table == "rules":
+        yield from _component_fields(table, Rules)
     model = _model(table)
     if model is None:
         return

@@ -10,15 +10,16 @@ from pydantic import ValidationError
 
 from tequio import registry
 from tequio.attacks.hostility import Schedule
-from tequio.components import parameter_model
 from tequio.errors import ConfigError
 from tequio.experiments.config.complete import complete, copied, with_key
+from tequio.experiments.config.composition import PARTS, parts_taken
 from tequio.experiments.config.tables import Config
 from tequio.experiments.config.toml import write_toml
 from tequio.experiments.sweep import SEEDS, axes_of, sweep_cells
 from tequio.federation.federation import Rules
+from tequio.registry import parameter_model
 from tequio.views.components import NOT_HERE, facts_of, where_is
-from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, sections, tables
+from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, section_of, sections, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,9 +104,13 @@ def typed_from(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _gathered(found: Submission) -> Given:
+    """What was typed. A part that the algorithm does not take is left out, unless something was chosen there."""
     given: Given = {}
+    chosen = {section.table: section.chosen for section in found.sections}
+    taken = parts_taken({"name": chosen["algorithm"]})
     for section in found.sections:
-        if section.kind and section.chosen:
+        untouched = section.chosen == section_of(section.table).chosen
+        if section.kind and section.chosen and (section.table in taken or section.table not in PARTS or not untouched):
             given = with_key(given, section.name_key, section.chosen)
         for one in section.fields:
             if one.key in found.values:

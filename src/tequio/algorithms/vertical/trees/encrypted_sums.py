@@ -107,7 +107,7 @@ class EncryptedAdding:
             for column, found in zip(chosen.tolist(), sums, strict=True):
                 below[bins.starts[column]:bins.starts[column] + len(found)] = _running(found, modulus)
         zero = self.public.group.zero()
-        return [zero if below[place] is None else below[place] for place in places.tolist()]
+        return [zero if below[index] is None else below[index] for index in places.tolist()]
 
     def send(self, offers: Sequence[list[Ciphertext]]) -> Payload:
         """All offers, as many in a ciphertext as fit, with fresh randomness."""
@@ -157,8 +157,8 @@ def _sums_by_column(content: list[Ciphertext], codes: NDArray[np.unsignedinteger
     cell = np.zeros(codes.shape[1], dtype=np.int64)
     for column, size in zip(codes, sizes, strict=True):
         cell = cell * size + column
-    numbers, place = np.unique(cell, return_inverse=True)
-    joint = _products(content, place.tolist(), len(numbers), modulus)
+    numbers, index = np.unique(cell, return_inverse=True)
+    joint = _products(content, index.tolist(), len(numbers), modulus)
     bins = []
     for size in sizes[::-1].tolist():
         bins.append(_products(joint, (numbers % size).tolist(), size, modulus))
@@ -168,9 +168,9 @@ def _sums_by_column(content: list[Ciphertext], codes: NDArray[np.unsignedinteger
 
 def _products(content: Sequence[Ciphertext], places: list[int], count: int, modulus: int) -> list[Ciphertext]:
     found: list[Ciphertext | None] = [None] * count
-    for value, place in zip(content, places, strict=True):
-        held = found[place]
-        found[place] = value if held is None else held * value % modulus
+    for value, index in zip(content, places, strict=True):
+        held = found[index]
+        found[index] = value if held is None else held * value % modulus
     return found
 
 

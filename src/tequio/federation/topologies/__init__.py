@@ -1,1 +1,0 @@
-"""Topologies besides client-server: aggregators in between, and peers without a coordinator."""

@@ -1,0 +1,74 @@
+"""The house has rooms: few files to open for one idea, typed seams, contracts that are declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tequio
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(tequio.__file__).parent
+
+# Objects of other packages are known by what they can do: data frames, images, messages, errors of the command line.
+FOREIGN_OBJECTS_IN = ("data/inputs/", "engines/flower/", "cli/errors.py")
+FOREIGN_NAMES = {"shape"}  # of arrays
+
+
+@cache
+def sources():
+    return {str(path.relative_to(SOURCE)): path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+
+
+@pytest.mark.parametrize(("case", "most"), [("fedavg", 25), ("fedavg with secure-sum", 35)])
+def test_a_round_crosses_few_files(case, most):
+    assert int(re.search(rf"^{case}: (\d+) files", counted(), re.MULTILINE)[1]) <= most
+
+
+@cache
+def counted():
+    """In a process of its own: what another test has run is not called again."""
+    script = ROOT / "benchmarks" / "files_crossed.py"
+    return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout
+
+
+def test_there_are_not_too_many_files():
+    assert len(sources()) <= 420
+
+
+def test_seams_are_typed():
+    """`Any` stands where nothing is known of a value; lines that import it are not counted."""
+    names = [node.id for text in sources().values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    assert names.count("Any") < 700
+
+
+def test_contracts_are_declared_rather_than_found_by_name():
+    """No `hasattr` or `getattr` for something that a class of ours has: a contract says it, or a default does."""
+    own = {name for text in sources().values() for name in declared(ast.parse(text))}
+    assert [f"{file}:{line}: {call}" for file, text in sources().items() if not file.startswith(FOREIGN_OBJECTS_IN)
+            for line, call, name in asked_by_name(ast.parse(text)) if name in own - FOREIGN_NAMES] == []
+
+
+def declared(tree):
+    """Names of the methods and fields of a module's classes."""
+    for owner in ast.walk(tree):
+        for part in owner.body if isinstance(owner, ast.ClassDef) else ():
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield part.name
+            elif isinstance(part, ast.AnnAssign | ast.Assign):
+                targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def asked_by_name(tree):
+    """Calls of hasattr and getattr with a name that is written out."""
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("hasattr", "getattr") \
+                and len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
+            yield call.lineno, ast.unparse(call), call.args[1].value
