@@ -26,7 +26,7 @@ STUDENTS = {"name": "made-up-students", "students": 300, "groups": "course", "te
 
 
 def run(folder: Any, **keys: Any) -> Result:
-    return run_config(complete({"data": STUDENTS, "learner": "logistic", "rounds": 3, "engine": {"workers": 1},
+    return run_config(complete({"data": STUDENTS, "rounds": 3, "engine": {"workers": 1},
                                 "output": {"folder": str(folder)}, **keys}))
 
 

@@ -29,7 +29,9 @@ def test_a_whole_component_may_be_swept(given):
 
 
 @pytest.mark.parametrize(("sweep", "message"), [
-    ({"local.epoch": [1]}, r"toy.toml with \{'local.epoch': 1\}: \[local\] 'minibatch' has no parameter 'epoch'"),
+    ({"local.epoch": [1]}, r"toy.toml with local.epoch = 1: \[local\] 'minibatch' has no parameter 'epoch'"),
+    ({"aggregator.name": ["mean"], "algorithm.name": ["fedavg", "alone"]},
+     r"toy.toml with aggregator.name = mean, algorithm.name = alone: \[aggregator\] would do nothing"),
     ({"rounds": 3}, r"toy.toml: \[sweep\] 'rounds' is not a list of values"),
     ({"rounds": []}, "is not a list of values"),
 ])

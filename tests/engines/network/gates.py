@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tequio.federation.stages import StageSpec
+from tequio.federation.stages import Stage, StageSpec
 from tequio.registry import register
 
 
 @register("stage", "test gate")
 @dataclass(frozen=True)
-class Gate:
+class Gate(Stage):
     """Waits before a reply leaves, while a file says so.
 
     Parameters:
@@ -22,11 +22,8 @@ class Gate:
     folder: str
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec()
 
     def send(self, party, payload):
@@ -35,6 +32,3 @@ class Gate:
         while (place / f"hold-{party.index}-{party.round}").exists():
             time.sleep(0.01)
         return payload
-
-    def receive(self, replies, round, seed):
-        return replies

@@ -74,5 +74,6 @@ def test_vertical_regression_under_encryption_works_over_the_network(tmp_path):
     with serving(home.folder, Telemetry()) as service, closing(Parties(homes)):
         there = over_the_network(file, home, service, tmp_path / "runs")
     assert there.summary["rounds"] == 2
-    for name, value in here.summary["metrics"].items():  # encryption is random in its last digits
-        assert there.summary["metrics"][name] == pytest.approx(value, abs=1e-3)
+    for name, value in here.summary["metrics"].items():
+        # Encryption is random in its last digits, and a few of the 1,920 pairs behind the AUC are nearly ties.
+        assert there.summary["metrics"][name] == pytest.approx(value, abs=5e-3 if name.endswith("auc") else 1e-3)
