@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import tequio
+from tequio import registry
+from tequio.cli.main import call
 from tequio.errors import ConfigError, PartyError
+from tequio.experiments.showing.results import result_table
 
 DATA = {"name": "digits", "partition": {"name": "iid", "parties": 8}}
 
@@ -43,6 +46,68 @@ def test_an_attack_that_has_not_begun_changes_nothing(tmp_path: Any) -> None:
     one, other = run(tmp_path, attack=attack), run(tmp_path)
     assert one.summary["model_sha256"] == other.summary["model_sha256"]
     assert one.summary["config_hash"] != other.summary["config_hash"]
+
+
+def moved(result: Any) -> list[dict[str, float]]:
+    """By whom and how far updates were moved in each attacked round."""
+    return [event["moved"] for event in result.events if event["event"] == "attack"]
+
+
+@pytest.mark.parametrize(("attack", "distance"), [
+    ({"name": "sign-flip"}, 2.0), ({"name": "sign-flip", "scale": 3.0}, 4.0), ({"name": "mean"}, 4.0),
+    ({"name": "free-rider", "deviation": 0.0}, 1.0), ({"name": "label-flip"}, 1.0)])
+def test_its_effect_is_recorded_in_every_round(tmp_path: Any, attack: Any, distance: float) -> None:
+    result = run(tmp_path, attack={**attack, "parties": ["2", "5"]})
+    assert [sorted(by_party) for by_party in moved(result)] == [["2", "5"]] * 3
+    distances = [value for by_party in moved(result) for value in by_party.values()]
+    assert distances == pytest.approx([distance] * 6, rel=1e-5)
+    assert result.metrics["attack.moved"] == pytest.approx([distance] * 3, rel=1e-5)
+    assert result.summary["metrics"]["attack.moved"] == pytest.approx(distance, rel=1e-5)
+
+
+def test_on_rows_it_is_the_share_of_rows_that_were_changed(tmp_path: Any) -> None:
+    half, = {value for by_party in moved(run(tmp_path, attack={"name": "label-flip", "share": 0.5, "parties": ["1"]}))
+             for value in map(round, [10 * value for value in by_party.values()])}
+    assert 3 <= half <= 7
+    shares = [by_party["1"] for by_party in moved(run(tmp_path, attack={
+        "name": "backdoor", "share": 0.5, "scale": 1.0, "parties": ["1"]}))]
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.01)  # one copy of every other row
+
+
+def test_attackers_that_know_all_updates_are_seen_to_move_theirs(tmp_path: Any) -> None:
+    for name in ("alie", "inner-product", "sybils"):
+        assert all(value > 0 for by_party in moved(run(tmp_path, attack={"name": name, "parties": ["0", "3"]}))
+                   for value in by_party.values())
+
+
+def test_nothing_is_recorded_of_rounds_in_which_nobody_attacks(tmp_path: Any) -> None:
+    result = run(tmp_path, attack={"name": "mean", "parties": ["0"], "first_round": 2, "last_round": 2})
+    assert [event["round"] for event in result.events if event["event"] == "attack"] == [2]
+    assert [value is not None for value in result.metrics["attack.moved"]] == [False, True, False]
+    assert "attack.moved" not in run(tmp_path).metrics.columns
+
+
+def test_a_little_is_enough_is_refused_with_the_numbers_where_it_would_be_nothing(tmp_path: Any) -> None:
+    attack = {"name": "alie", "deviations": "paper", "parties": ["0"]}
+    with pytest.raises(ConfigError, match=r"nought with 1 of 8 parties hostile.*set attack\.deviations = 1\.5"):
+        run(tmp_path, attack=attack)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_table_says_that_nobody_attacks_the_baselines(tmp_path: Any) -> None:
+    attacked = run(tmp_path, attack={"name": "mean", "parties": ["0"]}, baselines=["centralised"])
+    assert result_table(attacked).caption == "Nobody attacks the baselines."
+    assert "moved by" in " ".join(str(column.header) for column in result_table(attacked).columns)
+    assert result_table(run(tmp_path, baselines=["centralised"])).caption is None
+    assert result_table(run(tmp_path, attack={"name": "mean", "parties": ["0"]})).caption is None
+
+
+@pytest.mark.parametrize("name", registry.names("attack"))
+def test_show_lists_who_attacks_and_when(name: str, capfd: Any) -> None:
+    assert call(["show", name, *(["--kind", "attack"] if name == "mean" else [])]) == 0
+    shown = capfd.readouterr().out
+    for key in ("parties", "fraction", "first_round", "last_round", "every"):
+        assert f"  {key} " in shown
 
 
 def test_two_workers_see_the_same_attack(tmp_path: Any) -> None:

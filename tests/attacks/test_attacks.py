@@ -123,6 +123,40 @@ def test_the_deviations_that_hide() -> None:
     assert hiding_deviations(10, 0) == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize(("hostile", "parties", "fraction"), [(2, 10, 0.3), (1, 5, 0.4), (2, 12, 0.25)])
+def test_where_the_papers_deviations_are_nought_it_takes_the_usual_ones(hostile: int, parties: int,
+                                                                         fraction: float) -> None:
+    assert hiding_deviations(parties, hostile) == 0.0
+    honest = [u(*values) for values in np.random.default_rng(0).normal(size=(parties - hostile, 3))]
+    now = Circumstances(1, hostile, parties)
+    auto = build("attack", "alie")
+    auto.check(now)
+    matrix = np.stack([update["w"] for update in honest])
+    for sent in auto.conspire([u(9, 9, 9)] * hostile, honest, now, rng()):
+        np.testing.assert_allclose(sent["w"], matrix.mean(axis=0) - 1.5 * matrix.std(axis=0))
+    advice = rf"set attack\.deviations = 1\.5, or attack\.fraction = {fraction:.2f}"
+    with pytest.raises(ConfigError, match=rf"nought with {hostile} of {parties} parties hostile.*{advice}"):
+        build("attack", "alie", {"deviations": "paper"}).check(now)
+    more = Circumstances(1, round(fraction * parties), parties)
+    build("attack", "alie", {"deviations": "paper"}).check(more)
+
+
+def test_where_the_papers_deviations_are_not_nought_it_takes_them() -> None:
+    honest, now = [u(*values) for values in np.random.default_rng(0).normal(size=(26, 3))], Circumstances(1, 24, 50)
+    auto, paper = (build("attack", "alie", {"deviations": how}).conspire([u(9, 9, 9)] * 24, honest, now, rng())[0]["w"]
+                   for how in ("auto", "paper"))
+    matrix = np.stack([update["w"] for update in honest])
+    np.testing.assert_allclose(paper, matrix.mean(axis=0) - 1.4260768722 * matrix.std(axis=0))
+    np.testing.assert_array_equal(auto, paper)
+
+
+def test_an_attack_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"attack\.source and attack\.target are both 3"):
+        build("attack", "sybils", {"source": 3, "target": 3}).check(NOW)
+    with pytest.raises(ConfigError, match=r"attack\.last_round = 2 is before attack\.first_round = 3"):
+        Hostility.of(build("attack", "mean"), Schedule(first_round=3, last_round=2), people())
+
+
 def test_sybils_share_a_purpose_and_an_update() -> None:
     attack = build("attack", "sybils", {"source": 1, "target": 7, "disguise": 0.01})
     rows = pictures()
@@ -146,7 +180,7 @@ def test_hostile_parties_are_named_or_drawn() -> None:
     assert len(drawn) == 3
     assert drawn == tuple(sorted(stream(3, "hostile").choice(10, 3, replace=False).tolist()))
     assert len(Schedule(fraction=0.01).hostile(people())) == 1
-    with pytest.raises(ConfigError, match="all parties"):
+    with pytest.raises(ConfigError, match=r"all 2 parties would be hostile; name fewer in attack\.parties"):
         Schedule(parties=("p0", "p1")).hostile(people(2))
     with pytest.raises(DataError, match="no party called"):
         Schedule(parties=("nobody",)).hostile(people())

@@ -225,7 +225,9 @@ def test_a_selector_that_would_see_nothing_is_refused(name):
 
 
 def test_every_task_declares_what_it_takes_gives_and_reveals():
-    for task in installed_tasks():
+    ours = [task for task in installed_tasks() if task.run.__module__.startswith("tequio.")]
+    assert len(ours) > 50
+    for task in ours:
         assert task.settings.__dataclass_params__.frozen, task.name
         assert isinstance(task.reveals, Reveals | Sums), task.name
         assert task.reply is not dict, task.name
@@ -286,11 +288,10 @@ def wrong_shape(payload):
 @every_federated
 def test_a_bad_reply_fails_its_party_by_name(name, change):
     engine = Tampering(change)
-    play = Play(name, engine)
     try:
-        play.rounds(2)
+        Play(name, engine).rounds(2)
     except TequioError as error:
-        assert f"party '{play.federation.name(engine.guilty)}'" in str(error)
+        assert f"party '{people(name).name(engine.guilty)}'" in str(error)
     else:
         assert engine.guilty is None, f"nobody minded what party {engine.guilty} sent"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tequio.attacks.attack import Circumstances
-from tequio.attacks.hostility import Hostility, Schedule
+from tequio.attacks.hostility import MOVED, Hostility, Schedule
 from tequio.federation.exchange import Replies, Reply
 from tequio.federation.population import Party
 
@@ -57,6 +57,8 @@ def test_hostile_parties_do_something_that_looks_like_an_update(name):
     changed = [any(not np.array_equal(sent[index]["update"][key], update(index)[key]) for key in "wb")
                or trained[index] is not people.view(index).train for index in (1, 4)]
     assert all(changed)
+    assert all(sent[index][MOVED] > 0 for index in (1, 4))
+    assert not any(MOVED in sent[index] for index in (0, 2, 3, 5))
 
 
 @every_attack

@@ -86,16 +86,17 @@ class Hostility(Stage):
     every: Annotated[int, Ge(1)] = 1
 
     @property
-
     def spec(self) -> StageSpec:
-
         """How it goes with other stages."""
-
         return StageSpec(takes=("model",), first=True)
 
     @classmethod
     def of(cls, attack: Attack, schedule: Schedule, population: Population) -> Hostility:
         """An attack of some of these parties."""
+        if 0 < schedule.last_round < schedule.first_round:
+            raise ConfigError(f"attack.last_round = {schedule.last_round} is before attack.first_round = "
+                              f"{schedule.first_round}, so that nobody would ever attack",
+                              remedy="set attack.last_round = 0 for an attack that does not end")
         hostile = schedule.hostile(population)
         attack.check(Circumstances(schedule.first_round, len(hostile), len(population)))
         return cls(name_of(type(attack)), to_plain(vars(attack)), hostile, len(population),

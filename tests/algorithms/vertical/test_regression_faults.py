@@ -11,7 +11,7 @@ from joint import Transcript, federation_of, play
 
 from tequio.algorithms.vertical import regression_tasks as tasks
 from tequio.algorithms.vertical.conversation import PartyMissing
-from tequio.errors import EncryptionError, PartyError
+from tequio.errors import PartyError
 from tequio.federation.exchange import Failure, Reply
 from tequio.learners.learner import LocalTraining
 from tequio.privacy.encryption.numbers import seeded
@@ -119,10 +119,10 @@ def test_ciphertexts_under_another_key_are_refused():
         play(regression(PAILLIER, local=LOCAL), federation_of(holders(40), engine=engine))
 
 
-def test_a_key_of_the_wrong_size_is_refused_by_all():
+def test_a_key_of_the_wrong_size_is_refused_with_the_name_of_its_maker():
     small = regression(PAILLIER).scheme().generate(seeded(np.random.default_rng(9))).public.to_payload()
     engine = Meddling("regression.make key", with_payload(2, lambda payload: {"key": small}))
-    with pytest.raises(EncryptionError, match="of 1024 bits was received where one of 2048 was agreed on"):
+    with pytest.raises(PartyError, match=r"party 'key holder' .*of 1024 bits was received where one of 2048 was"):
         play(regression({"name": "paillier", "bits": 2048}, local=LOCAL),
              federation_of(holders(40), engine=engine))
 

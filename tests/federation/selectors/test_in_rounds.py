@@ -121,6 +121,6 @@ def test_without_validation_rows_it_says_what_is_missing():
 
 
 def test_an_algorithm_without_updates_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"\[contribution\] would do nothing: the algorithm 'statistics' has no such part"):
+    with pytest.raises(ConfigError, match=r"\[contribution\] would do nothing: the algorithm 'statistics' has no such"):
         tequio.run(algorithm="statistics", contribution="shapley", data="iris", output={"folder": str(tmp_path)})
     assert not any(tmp_path.iterdir())
