@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import numpy as np
 import pytest
 
@@ -82,3 +84,35 @@ def test_unnamed_parties_are_called_by_number() -> None:
     for wrong in ("2", "-1", "x"):
         with pytest.raises(DataError, match="there are 2 parties"):
             home.index(wrong)
+
+
+class Memory(TypedDict, total=False):
+    count: int
+    name: str
+
+
+class Other(TypedDict, total=False):
+    count: int
+
+
+def test_what_a_party_keeps_lies_under_its_type() -> None:
+    party = Party(0, 1, {}, population())
+    assert party.recall(Memory) == {}
+    party.keep(Memory, {"count": 1, "name": "ana"})
+    party.keep(Other, {"count": 7})
+    before = party.recall(Memory)
+    party.keep(Memory, {"count": 2})
+    assert party.recall(Memory) == {"count": 2, "name": "ana"}
+    assert before == {"count": 1, "name": "ana"}  # replaced, not changed in place: a failing task leaves it as it was
+    assert party.recall(Other) == {"count": 7}
+    party.forget(Memory)
+    party.forget(Memory)
+    assert (party.recall(Memory), party.recall(Other)) == ({}, {"count": 7})
+
+
+def test_a_party_that_pretends_still_knows_its_own_rows() -> None:
+    party = Party(1, 1, {}, population())
+    own, others = party.data, population().view(2)
+    party.pretend(others)
+    assert party.data is others
+    assert party.own is own
