@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tequio
+from tequio.algorithms.clustering import kmeans
 from tequio.errors import ConfigError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
@@ -34,9 +35,13 @@ def test_private_k_means_pays_once_a_round(tmp_path):
 
 
 def test_noise_on_sums_and_counts_is_in_proportion_to_what_a_row_moves(tmp_path, monkeypatch):
-    heard = []
-    monkeypatch.setattr("tequio.algorithms.clustering.kmeans._totals",
-                        lambda federation, replies, old: heard.extend(replies.payloads) or (np.ones(2), old * 1.0))
+    heard, add_up = [], kmeans._totals
+
+    def listen(federation, replies):
+        heard.extend(replies.payloads)
+        return add_up(federation, replies)
+
+    monkeypatch.setattr(kmeans, "_totals", listen)
     for noise in (0.0, 5.0):
         tequio.run(given(KMEANS, "", tmp_path, noise=noise, rounds=1))
     exact, noised = heard[:4], heard[4:]

@@ -43,7 +43,7 @@ class InnerProduct(Attack):
         scale: length of what is sent, in lengths of the honest mean
     """
 
-    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"cohort"})
 
     scale: Annotated[float, Gt(0)] = 0.5
 
@@ -64,7 +64,7 @@ class LittleIsEnough(Attack):
             where few parties are hostile, and then refused), or that and 1.5 where it is 0 (auto)
     """
 
-    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"updates"})
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"cohort"})
 
     deviations: Literal["auto", "paper"] | Annotated[float, Gt(0)] = "auto"
 
@@ -114,11 +114,17 @@ class Sybils(Attack):
         disguise: length of the noise on each copy, in lengths of the update
     """
 
-    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates"})
+    acts_on: ClassVar[frozenset[Attacked]] = frozenset({"rows", "cohort"})
 
     source: Annotated[int, Ge(0)] = 1
     target: Annotated[int, Ge(0)] = 0
     disguise: Annotated[float, Ge(0)] = 0.01
+
+    def check(self, now: Circumstances) -> None:
+        """A class that is called by its own name is no attack."""
+        if self.source == self.target:
+            raise ConfigError(f"attack.source and attack.target are both {self.source}, so that no row would be "
+                              "mislabelled", remedy="set attack.target to another class")
 
     def poison(self, rows: Dataset, rng: np.random.Generator) -> Dataset:
         """Rows of the one class with the other's label."""

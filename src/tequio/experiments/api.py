@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from scipy import sparse
 
 from tequio.data.dataset import Dataset
 from tequio.data.inputs import read
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, nearest
 from tequio.experiments.config.complete import (
     GIVEN_DATA,
     build_named,
@@ -136,6 +137,11 @@ def _without_objects(given: Given) -> tuple[Given, Dataset | None]:
     if isinstance(table.get("name", ""), str):
         return ({**given, "data": table} if table else given), None
     own = {key: table.pop(key) for key in list(table) if key not in (*Data.model_fields, _FINGERPRINT)}
+    known = () if isinstance(table["name"], Dataset) else tuple(signature(read).parameters)[1:]
+    for key in own:
+        if key not in known:
+            raise ConfigError(f"[data] has no key '{key}' for a dataset that is handed over",
+                              remedy=nearest(key, [*known, *Data.model_fields]))
     dataset = table["name"] if isinstance(table["name"], Dataset) else read(table["name"], **own)
     return {**given, "data": {**table, "name": GIVEN_DATA, _FINGERPRINT: fingerprint(dataset)}}, dataset
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from tequio.federation.stages import Stage
     from tequio.learners.learner import LocalTraining, Scorer, Tally
 
-Attacked = Literal["rows", "updates"]
-"""What hostile parties can change: the rows that they train on, or the updates that they send."""
+Attacked = Literal["rows", "updates", "cohort"]
+"""What hostile parties can change: the rows that they train on, the updates that they send, or, knowing all updates of
+the round, what they send together."""
 
 
 def part(default: Any = MISSING, *, factory: Callable[[], Any] | None = None) -> Any:
@@ -101,6 +102,9 @@ class Algorithm(ABC):
     sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"updates"})
     """What stages find in replies: updates of one model, round after round, or sums over rows that mean something else
     each time."""
+
+    coordinator_trains: ClassVar[bool] = False
+    """Whether the coordinator can make an update of its own rows, for aggregators that compare with it."""
 
     shows_replies: ClassVar[bool] = True
     """Whether a selector may learn from what parties sent."""

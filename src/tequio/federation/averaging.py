@@ -43,7 +43,7 @@ from tequio.federation.algorithm import Algorithm, Attacked, Disclosure, State, 
 from tequio.federation.contributions import Contribution, score_round
 from tequio.federation.exchange import Replies, Reply
 from tequio.federation.selection import AllParties, Choice, RoundOutcome, SelectionContext, Selector
-from tequio.federation.stages import Aggregated, Stage, summing_stage
+from tequio.federation.stages import BUFFERS, Aggregated, Stage, summing_stage
 from tequio.federation.topology import ClientServer, Hierarchical, Topology
 from tequio.learners.learner import Learner, LocalTraining, buffers_of
 from tequio.registry import name_of
@@ -70,10 +70,6 @@ S = TypeVar("S")
 Weights = Literal["size", "uniform"]
 """Weigh each party by its number of training rows, or all alike."""
 
-BUFFERS = "buffers"
-"""Under this name a reply holds the change of the model's buffers, where it has any."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Algorithm):
     """What algorithms are composed of that average updates of a common model."""
@@ -87,7 +83,8 @@ class Averaging(Algorithm):
     contribution: Contribution | None = part(None)
 
     topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer, Hierarchical)
-    attackable: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates"})
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates", "cohort"})
+    coordinator_trains: ClassVar[bool] = True
     sums_only: ClassVar[bool] = True
 
     def start(self, federation: Federation) -> State:
@@ -157,7 +154,8 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
                              settings=settings, stages=algorithm.way)
     sent = {name: values for name, values in state.model.items() if name not in private}
     trained, buffers = split_buffers(sent, buffers_of(algorithm.learner, federation.schema))
-    replies = with_sound_buffers(federation, replies, buffers)
+    noised = any(stage.mechanism is not None for stage in algorithm.stages)
+    replies = replies if noised else with_sound_buffers(federation, replies, buffers)
     if not replies:
         return finish_round(algorithm, federation, state, chosen, replies)
     shares = weights(replies).astype(np.float64) if callable(weights) else weights_by(weights, replies)
@@ -172,7 +170,8 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
     after, remembered = step(averaged) if step is not None else (averaged.following(), {})
     if buffers:
         plain = weights_by("size" if callable(weights) else weights, replies)
-        after = {**after, **averaged_buffers(algorithm, federation, state, replies, buffers, plain, mean)}
+        kept = averaged_buffers(algorithm, federation, state, replies, buffers, plain, mean)
+        after = {**after, **(possible(kept) if noised else kept)}
     model = {name: after.get(name, values) for name, values in state.model.items()}
     return finish_round(algorithm, federation, state, chosen, replies, model, mean, **memory, **remembered)
 
@@ -200,6 +199,12 @@ def check_variances(buffers: Arrays, whose: str) -> None:
     for name, values in buffers.items():
         if name.endswith(RUNNING_VARIANCE) and not (values >= 0).all():
             raise PayloadError(f"{whose} sent a change that makes '{name}' negative")
+
+
+def possible(buffers: Arrays) -> Arrays:
+    """Buffers after noise: a variance that it made negative is 0."""
+    return {name: np.maximum(values, 0) if name.endswith(RUNNING_VARIANCE) else values
+            for name, values in buffers.items()}
 
 
 def check_pooling(parts: Components, schema: Schema) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from tequio.federation.aggregation import sha256_of
 from tequio.federation.payload import Payload
-from tequio.federation.task import Reveals, record, task
+from tequio.federation.task import NoSettings, Reveals, record, task
 from tequio.learners.learner import Scorer, Tally
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tequio.data.dataset import Dataset
+    from tequio.federation.federation import Federation
     from tequio.federation.population import Party
 
 Part = Literal["train", "validation", "test"]
@@ -52,3 +57,14 @@ def tally_here(party: Party, model: Payload, learner: Scorer, part: Part) -> Tal
     """The tally of a model on this party's rows; empty where the party has none in that part."""
     rows: Dataset = party.data.part(part)
     return dict(learner.evaluate(model, rows)) if len(rows) else {}
+
+
+@task("fingerprint own model", settings=NoSettings, reply=Fingerprint, reveals=Reveals.NOTHING)
+def fingerprint_own(party: Party, payload: Payload, settings: NoSettings) -> Fingerprint:
+    """A hash of the model that the party keeps for itself."""
+    return {"sha256": sha256_of(party.recall(OwnModel)["model"])}
+
+
+def own_fingerprints(federation: Federation, parties: NDArray[np.int64]) -> list[str]:
+    """Hashes of the models that parties keep for themselves."""
+    return [payload["sha256"] for payload in federation.ask(parties, fingerprint_own).payloads]

@@ -49,7 +49,7 @@ class Asynchronous(Algorithm):
     attack: Stage | None = part(None)
 
     needs_clock: ClassVar[bool] = True
-    attackable: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates"})
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"rows", "updates", "cohort"})
 
     def start(self, federation: Federation) -> State:
         """A fresh model."""

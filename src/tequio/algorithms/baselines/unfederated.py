@@ -14,7 +14,7 @@ from tequio.errors import ConfigError
 from tequio.federation.aggregation import shifted
 from tequio.federation.algorithm import Algorithm, State, part
 from tequio.federation.averaging import fresh_state, select
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own
+from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own, own_fingerprints
 from tequio.federation.payload import Payload
 from tequio.federation.rng import stream
 from tequio.federation.selection import AllParties, Selector
@@ -81,6 +81,10 @@ class Alone(Algorithm):
         replies = federation.ask(trained, evaluate_own, settings=EvaluateSettings(learner=self.learner, part=part))
         tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
         return dict(sorted(tallies.items()))
+
+    def fingerprints(self, federation: Federation, state: State) -> list[str]:
+        """A hash of each party's own model."""
+        return own_fingerprints(federation, state.memory["trained"])
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The mean over some eligible parties' models, the same ones in every round, as the sum of their tallies."""

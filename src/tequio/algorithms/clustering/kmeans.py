@@ -76,7 +76,7 @@ class FederatedKMeans(Algorithm):
     radius: Annotated[float, Ge(0)] = 0.0
 
     topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer, Hierarchical)
-    attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates"})  # labels of rows do not matter here
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates", "cohort"})  # labels of rows do not matter here
     sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
     adoptable: ClassVar[bool] = False  # without local training settings no party makes centroids of its own
 

@@ -11,26 +11,27 @@ gradient; weighted by rows, the mean of these is the step on the pooled rows of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from annotated_types import Interval
 
 from tequio.algorithms.training import Phase, UpdateReply, job_from, train, training_task, update_of
 from tequio.federation.aggregation import mixed
 from tequio.federation.algorithm import part
 from tequio.federation.averaging import Averaging, Weights, averaging_round
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, tally_here
+from tequio.federation.evaluation import EvaluateSettings, OwnModel, own_fingerprints, tally_here
 from tequio.federation.task import Reveals, TrainSettings, record, task
 from tequio.learners.learner import GradientLearner, Tally
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.algorithms.training import ModelPayload
     from tequio.data.dataset import Schema
     from tequio.federation.algorithm import Disclosure, State
+    from tequio.federation.averaging import Averaged
     from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
@@ -103,7 +104,16 @@ class FedAvgMix(Averaging):
     def round(self, federation: Federation, state: State) -> State:
         """Select, train from the mix, average."""
         settings = MixSettings(learner=self.learner, local=self.local, mix=self.mix)
-        return averaging_round(self, federation, state, train_mix, settings, weights=self.weights)
+        return averaging_round(self, federation, state, train_mix, settings, weights=self.weights, step=self.step)
+
+    def step(self, averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
+        """Follow the mean; those that answered keep a model of their own."""
+        trained = averaged.state.memory.get("trained", np.empty(0, dtype=np.int64))
+        return averaged.following(), {"trained": np.union1d(trained, averaged.replies.parties)}
+
+    def fingerprints(self, federation: Federation, state: State) -> list[str]:
+        """A hash of each party's own model."""
+        return own_fingerprints(federation, state.memory.get("trained", np.empty(0, dtype=np.int64)))
 
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:

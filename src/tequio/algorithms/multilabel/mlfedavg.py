@@ -72,7 +72,8 @@ _NOBODY = np.empty(0, dtype=np.int64)
 class SharedCore(ThroughHeads, Averaging):
     """Averages the core; there is no common model that contributions could be judged by."""
 
-    attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates"})  # attacks on rows are about classes
+    attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates", "cohort"})  # not classes
+    coordinator_trains: ClassVar[bool] = False
     contribution: None = field(default=None, init=False)
 
     def federated_round(self, federation: Federation, state: State, settings: SharedSettings, aggregation: Aggregation,

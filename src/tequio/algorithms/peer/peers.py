@@ -31,14 +31,13 @@ from tequio.federation.aggregation import (
     Mean,
     Updates,
     check_shapes,
-    sha256_of,
     shifted,
     weighted_mean,
 )
 from tequio.federation.aggregators.coordinates import of_buffers
 from tequio.federation.algorithm import Algorithm, Attacked, State, part
 from tequio.federation.averaging import finish_round, fresh_state, select
-from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part, evaluate, evaluate_own
+from tequio.federation.evaluation import EvaluateSettings, OwnModel, Part, evaluate, evaluate_own, own_fingerprints
 from tequio.federation.payload import Payload
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
@@ -172,7 +171,7 @@ class Gossip(Algorithm):
 
     def fingerprints(self, federation: Federation, state: State) -> list[str]:
         """A hash of each peer's model."""
-        return [payload["sha256"] for payload in federation.ask(state.memory["joined"], fingerprint_own).payloads]
+        return own_fingerprints(federation, state.memory["joined"])
 
     def _settings(self) -> TrainSettings:
         return TrainSettings(learner=self.learner, local=self.local)
@@ -377,9 +376,3 @@ class ShownModel(TypedDict):
 def show_model(party: Party, payload: Payload, settings: NoSettings) -> ShownModel:
     """The peer's own model, to score it on rows kept for evaluation."""
     return {"model": party.recall(OwnModel)["model"]}
-
-
-@task("gossip: fingerprint own model", settings=NoSettings, reply=Fingerprint, reveals=Reveals.NOTHING)
-def fingerprint_own(party: Party, payload: Payload, settings: NoSettings) -> Fingerprint:
-    """A hash of the peer's own model."""
-    return {"sha256": sha256_of(party.recall(OwnModel)["model"])}

@@ -62,6 +62,7 @@ def check_parts(given: Mapping[str, object], config: Config, source: str) -> Non
     if "learner" in types and "learner" not in unused:
         _check_learner(name, algorithm, config, source, asked=bool(given.get("learner")))
     _check_selector(name, algorithm, types, config, source)
+    _check_aggregator(name, algorithm, types, config, source)
     _check_attack(name, algorithm, config, source)
     _check_surroundings(name, algorithm, types, config, source)
 
@@ -97,16 +98,29 @@ def _check_selector(name: str, algorithm: type[Algorithm], types: Mapping[str, A
                           remedy="set selector.name = 'random'")
 
 
+def _check_aggregator(name: str, algorithm: type[Algorithm], types: Mapping[str, Any], config: Config,
+                      source: str) -> None:
+    if "aggregator" not in types or algorithm.coordinator_trains:
+        return
+    aggregator: Aggregator = _built("aggregator", config.aggregator)
+    if aggregator.coordinator_rows:
+        raise ConfigError(f"{source}: the aggregator '{config.aggregator['name']}' compares updates with one of the "
+                          f"coordinator's own, and '{name}' makes none", remedy="set aggregator.name = 'median'")
+
+
 def _check_attack(name: str, algorithm: type[Algorithm], config: Config, source: str) -> None:
     if not config.attack:
         return
     attack: type[Attack] = _component("attack", config.attack)
     missing = sorted(attack.acts_on - algorithm.attackable)
     if missing:
-        raise ConfigError(f"{source}: the attack '{config.attack['name']}' changes the {' and '.join(missing)} of "
-                          f"hostile parties, and '{name}' has no {missing[0]} that they could change",
+        raise ConfigError(f"{source}: the attack '{config.attack['name']}' changes {_ATTACKED[missing[0]]}, and "
+                          f"'{name}' has none that hostile parties could change",
                           remedy=f"set attack.name to {_either(_attacks_on(algorithm))}, or algorithm.name to "
                           f"{_either(algorithms_that(lambda other: attack.acts_on <= other.attackable))}")
+
+
+_ATTACKED = {"rows": "training rows", "updates": "updates", "cohort": "updates of parties that answer together"}
 
 
 def _attacks_on(algorithm: type[Algorithm]) -> list[str]:
