@@ -101,10 +101,13 @@ def test_it_trains_a_model_with_batch_norm(name):
     sizes = (96,) if name == "centralised" else (32, 40, 24)
     settings = {"router": {"name": "autoencoder", "epochs": 1}} if name == "flprotector" else None
     play = Play(name, sizes, settings=settings).rounds(4)
-    for model in models_in(play.algorithm.result(play.state)):
+    models = list(models_in(play.algorithm.result(play.state)))
+    assert models or name in ("timing", "voting")  # no model, or those of the parties as they are
+    for model in models:
         assert all(np.isfinite(values).all() for values in model.values())
         assert (model[VARIANCE] > 0).all()
     tallies = play.algorithm.evaluate(play.federation, play.state, "train", play.federation.everyone())
+    assert tallies or name == "timing"
     assert all(np.isfinite(tally["loss_sum"]) for tally in tallies.values())
 
 
