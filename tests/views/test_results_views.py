@@ -1,9 +1,19 @@
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 import tequio
 from tequio.errors import ConfigError
 from tequio.experiments.showing.progress import headline
-from tequio.experiments.showing.results import headline_metric, in_bytes, in_time, plot_results, plus_minus
+from tequio.experiments.showing.results import (
+    headline_metric,
+    in_bytes,
+    in_time,
+    plot_results,
+    plus_minus,
+    result_table,
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +73,17 @@ def test_long_names_are_broken_at_a_hyphen_only():
     assert _broken("vertical-logistic") == "vertical-\nlogistic"
     assert _broken("fedavg") == "fedavg"
     assert _broken("split-nn") == "split-nn"
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(120, []), (80, ["worst", "bytes"])])
+def test_the_table_of_an_attacked_run_fits_and_says_that_nobody_attacks_the_baselines(tmp_path, width, left_out):
+    attacked = tequio.run(data="iris", rounds=1, baselines=["alone", "centralised"], engine={"workers": 1},
+                          attack="backdoor", output={"folder": str(tmp_path)})
+    console = Console(width=width, file=StringIO())
+    console.print(result_table(attacked, width))
+    text = console.file.getvalue()
+    assert "Nobody attacks the baselines." in text
+    assert "moved by" in text
+    assert "…" not in text
+    assert "centralised" in text
+    assert [word for word in ("worst", "bytes") if word not in text] == left_out

@@ -54,7 +54,7 @@ def test_a_metric_may_be_drawn_over_virtual_time(runs):
 
 
 def test_the_table_shows_virtual_time_where_there_is_a_clock(runs):
-    titles = {name: [str(column.header) for column in result_table(run).columns] for name, run in runs.items()}
+    titles = {name: [str(column.header) for column in result_table(run, 120).columns] for name, run in runs.items()}
     assert "virtual\ntime" in titles["random"]
     assert "virtual\ntime" not in titles["no clock"]
 

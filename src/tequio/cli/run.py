@@ -143,7 +143,7 @@ def show_run(result: Result) -> None:
 
     console, summary = Console(), result.summary
     console.print()
-    console.print(result_table(result))
+    console.print(result_table(result, console.width))
     if len(result.labels):
         _show_labels(result, console)
     console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)

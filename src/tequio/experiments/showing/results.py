@@ -45,12 +45,25 @@ def headline_metric(result: Result) -> str:
     return main_metric(name for name in METRICS if name in present) if present else ""
 
 
-def result_table(result: Result) -> RichTable:
-    """One row a run: the main metric at the coordinator and at the parties, rounds, time, bytes."""
+def result_table(result: Result, width: int) -> RichTable:
+    """One row a run: the main metric at the coordinator and at the parties, rounds, time, bytes.
+
+    Where not all of it fits into `width` characters, the columns that say least are left out.
+    """
+    from rich.console import Console
+
     metric, runs = headline_metric(result), runs_of(result)
     columns = {title: [cell(run.summary, metric) for run in runs.values()] for title, cell in _COLUMNS.items()}
     filled = {title: cells for title, cells in columns.items() if any(cells)}
-    table = _table(_title(result.summary["name"], metric))
+    table, dispensable = _runs_table(result, metric, filled), list(_DISPENSABLE)
+    while dispensable and Console(width=10 * width).measure(table).maximum > width:
+        filled.pop(dispensable.pop(), None)
+        table = _runs_table(result, metric, filled)
+    return table
+
+
+def _runs_table(result: Result, metric: str, filled: dict[str, list[str]]) -> RichTable:
+    runs, table = runs_of(result), _table(_title(result.summary["name"], metric))
     table.add_column("\nrun", overflow="fold", min_width=8)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
@@ -136,6 +149,8 @@ _COLUMNS: dict[str, Callable[[Plain, str], str]] = {
     "bytes\nup": lambda summary, metric: in_bytes(summary["bytes_up"]),
     "bytes\ndown": lambda summary, metric: in_bytes(summary["bytes_down"]),
 }
+_DISPENSABLE = ("\nrounds", "bytes\nup", "worst\ntenth", "bytes\ndown")
+"""Columns that a narrow terminal does without, the last one first."""
 
 
 def _title(name: str, metric: str) -> str:
