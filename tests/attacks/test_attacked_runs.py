@@ -42,10 +42,18 @@ def test_the_success_of_a_backdoor_is_reported(tmp_path: Any) -> None:
 
 
 def test_an_attack_that_has_not_begun_changes_nothing(tmp_path: Any) -> None:
-    attack = {"name": "gaussian", "first_round": 4, "parties": ["0"]}
+    attack = {"name": "gaussian", "first_round": 3, "parties": ["0"]}
     one, other = run(tmp_path, attack=attack), run(tmp_path)
-    assert one.summary["model_sha256"] == other.summary["model_sha256"]
+    losses = [[row["train.loss"] for row in result.metrics.rows] for result in (one, other)]
+    assert len(losses[0]) == 3
+    assert losses[0] == losses[1]  # the loss of a round is that of its training, before anything is forged
+    assert one.summary["model_sha256"] != other.summary["model_sha256"]
     assert one.summary["config_hash"] != other.summary["config_hash"]
+
+
+def test_an_attack_that_never_begins_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"begins in round 4, and the run ends after 3"):
+        run(tmp_path, attack={"name": "gaussian", "first_round": 4, "parties": ["0"]})
 
 
 def moved(result: Any) -> list[dict[str, float]]:
@@ -96,10 +104,10 @@ def test_a_little_is_enough_is_refused_with_the_numbers_where_it_would_be_nothin
 
 def test_the_table_says_that_nobody_attacks_the_baselines(tmp_path: Any) -> None:
     attacked = run(tmp_path, attack={"name": "mean", "parties": ["0"]}, baselines=["centralised"])
-    assert result_table(attacked).caption == "Nobody attacks the baselines."
-    assert "moved by" in " ".join(str(column.header) for column in result_table(attacked).columns)
-    assert result_table(run(tmp_path, baselines=["centralised"])).caption is None
-    assert result_table(run(tmp_path, attack={"name": "mean", "parties": ["0"]})).caption is None
+    assert result_table(attacked, 80).caption == "Nobody attacks the baselines."
+    assert "moved by" in " ".join(str(column.header) for column in result_table(attacked, 80).columns)
+    assert result_table(run(tmp_path, baselines=["centralised"]), 80).caption is None
+    assert result_table(run(tmp_path, attack={"name": "mean", "parties": ["0"]}), 80).caption is None
 
 
 @pytest.mark.parametrize("name", registry.names("attack"))

@@ -128,7 +128,7 @@ def test_one_partys_buffers_come_out_bit_for_bit(name, trained):
         assert values.dtype == own[key].dtype
 
 
-UNIFORM = {"feddyn", "hybridfl"}
+UNIFORM = {"hybridfl"}
 """Algorithms that weigh all parties alike unless told otherwise."""
 
 

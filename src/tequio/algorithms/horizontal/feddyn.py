@@ -7,7 +7,8 @@ keeps g_k <- g_k - alpha (w_k - w_received), which at the exact minimum is the g
 keeps h <- h - alpha/m * sum of the cohort's changes, m being the number of all parties, and takes the mean of the
 cohort's models less h / alpha. g_k and h are about weights only, not about buffers.
 
-The paper weighs all parties alike, and so does this: with unequal weights alpha would have to differ by party.
+The paper weighs all parties alike, and so does this: with unequal weights alpha would have to differ by party. Buffers
+are weighed by rows, as everywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
+import numpy as np
 from annotated_types import Gt
 
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of, weights_of
@@ -57,12 +59,13 @@ class FedDyn(Averaging):
 
     def disclosure(self, schema: Schema) -> Disclosure:
         """The change of the model, as a mean whose share of all depends on how many answered."""
-        return self.discloses(schema, counts_answers=True)
+        return self.discloses(schema, counts_answers=True, by_rows=bool(buffers_of(self.learner, schema)))
 
     def round(self, federation: Federation, state: State) -> State:
         """Select, train the bent objectives, average, and take off what the parties have drifted so far."""
         settings = DynSettings(learner=self.learner, local=self.local, regularisation=self.regularisation)
-        return averaging_round(self, federation, state, train_regularised, settings, weights="uniform", step=self.step)
+        return averaging_round(self, federation, state, train_regularised, settings, step=self.step,
+                               weights=lambda replies: np.ones(len(replies)))
 
     def step(self, averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
         """The mean of the models less h / alpha, and the next h."""

@@ -111,6 +111,9 @@ def _check_aggregator(name: str, algorithm: type[Algorithm], types: Mapping[str,
 def _check_attack(name: str, algorithm: type[Algorithm], config: Config, source: str) -> None:
     if not config.attack:
         return
+    if config.attack["first_round"] > config.rounds:
+        raise ConfigError(f"{source}: the attack begins in round {config.attack['first_round']}, and the run ends "
+                          f"after {config.rounds}", remedy=f"set attack.first_round = {config.rounds} or less")
     attack: type[Attack] = _component("attack", config.attack)
     missing = sorted(attack.acts_on - algorithm.attackable)
     if missing:
