@@ -2,6 +2,7 @@
 
 import pytest
 
+from tequio import registry
 from tequio.errors import ConfigError
 from tequio.registry import entries, find
 
@@ -24,3 +25,13 @@ def test_other_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(ConfigError) as caught:
         find("learner", "random-forrest")
     assert "'random-forest'" in caught.value.remedy
+
+
+def test_a_component_without_its_contract_is_refused_by_name(monkeypatch):
+    class Loose:
+        """Chooses without being a selector."""
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    registry.register("selector", "loose")(Loose)
+    with pytest.raises(ConfigError, match=r"'loose' .* is no subclass of Selector; write: from tequio\.federation"):
+        registry.find("selector", "loose")

@@ -52,6 +52,7 @@ KINDS = {
 _COMPONENT_PACKAGES = ("data", "learners", "federation", "privacy", "engines", "algorithms", "attacks")
 
 Component = TypeVar("Component", bound="Callable[..., Any]")
+Contract = TypeVar("Contract", bound=type)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Entry:
 
 
 _entries: dict[tuple[str, str], Entry] = {}
+_contracts: dict[str, type] = {}
 _loaded_plugins: list[str] = []
 _everything_loaded = False
 
@@ -92,6 +94,16 @@ def register(kind: str, name: str, *, paper: str = "", example: str = "") -> Cal
     return add
 
 
+def contract(kind: str) -> Callable[[Contract], Contract]:
+    """Make a class the base that every component of a kind has to have: `@contract("selector")`."""
+
+    def declare(base: Contract) -> Contract:
+        _contracts[kind] = base
+        return base
+
+    return declare
+
+
 def find(kind: str, name: str) -> Entry:
     """The component of that kind and name, or an error that names the nearest one."""
     if (kind, name) not in _entries:
@@ -101,6 +113,10 @@ def find(kind: str, name: str) -> Entry:
         hyphenated = name.replace("_", "-")
         remedy = f"its name is '{hyphenated}'" if (kind, hyphenated) in _entries else nearest(name, names(kind))
         raise ConfigError(f"there is no {kind} called '{name}'", remedy=remedy)
+    base = _contracts.get(kind)
+    if base is not None and not (isinstance(entry.component, type) and issubclass(entry.component, base)):
+        raise ConfigError(f"the {kind} '{name}' ({_origin(entry.component)}) is no subclass of {base.__name__}",
+                          remedy=f"write: from {base.__module__} import {base.__name__}, and derive it from that")
     return entry
 
 

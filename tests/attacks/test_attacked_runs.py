@@ -97,7 +97,7 @@ def test_nothing_is_recorded_of_rounds_in_which_nobody_attacks(tmp_path: Any) ->
 
 def test_a_little_is_enough_is_refused_with_the_numbers_where_it_would_be_nothing(tmp_path: Any) -> None:
     attack = {"name": "alie", "deviations": "paper", "parties": ["0"]}
-    with pytest.raises(ConfigError, match=r"nought with 1 of 8 parties hostile.*set attack\.deviations = 1\.5"):
+    with pytest.raises(ConfigError, match=r"0 with 1 of 8 parties hostile.*set attack\.deviations = 1\.5"):
         run(tmp_path, attack=attack)
     assert not any(tmp_path.iterdir())
 

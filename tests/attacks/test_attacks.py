@@ -135,7 +135,7 @@ def test_where_the_papers_deviations_are_nought_it_takes_the_usual_ones(hostile:
     for sent in auto.conspire([u(9, 9, 9)] * hostile, honest, now, rng()):
         np.testing.assert_allclose(sent["w"], matrix.mean(axis=0) - 1.5 * matrix.std(axis=0))
     advice = rf"set attack\.deviations = 1\.5, or attack\.fraction = {fraction:.2f}"
-    with pytest.raises(ConfigError, match=rf"nought with {hostile} of {parties} parties hostile.*{advice}"):
+    with pytest.raises(ConfigError, match=rf"is 0 with {hostile} of {parties} parties hostile.*{advice}"):
         build("attack", "alie", {"deviations": "paper"}).check(now)
     more = Circumstances(1, round(fraction * parties), parties)
     build("attack", "alie", {"deviations": "paper"}).check(more)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tequio.federation.algorithm import Attacked  # noqa: TC001  (types of fields are looked up)
+from tequio.registry import contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ class Circumstances:
         return (self.parties - self.hostile) / self.hostile
 
 
+@contract("attack")
 @dataclass(frozen=True)
 class Attack:
     """Does nothing; each attack changes what it needs, and says by `acts_on` what that is."""

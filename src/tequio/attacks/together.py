@@ -69,9 +69,9 @@ class LittleIsEnough(Attack):
     deviations: Literal["auto", "paper"] | Annotated[float, Gt(0)] = "auto"
 
     def check(self, now: Circumstances) -> None:
-        """The paper's own strength is nought for small shares of hostile parties."""
+        """The paper's own strength is 0 for small shares of hostile parties."""
         if not self._far(now.parties, now.hostile):
-            raise ConfigError(f"attack.deviations = 'paper' is nought with {now.hostile} of {now.parties} parties "
+            raise ConfigError(f"attack.deviations = 'paper' is 0 with {now.hostile} of {now.parties} parties "
                               "hostile, so that the attack would do nothing",
                               remedy=f"set attack.deviations = 1.5, or attack.fraction = "
                                      f"{_smallest_share(now.parties):.2f}")
@@ -99,7 +99,7 @@ def hiding_deviations(parties: int, hostile: int) -> float:
 
 
 def _smallest_share(parties: int) -> float:
-    """Of hostile parties, from which on the paper's strength is more than nought."""
+    """Of hostile parties, from which on the paper's strength is above 0."""
     return next((hostile / parties for hostile in range(1, parties) if hiding_deviations(parties, hostile) > 0), 0.5)
 
 

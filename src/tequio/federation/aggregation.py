@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from tequio.errors import DataError, PayloadError, TequioError
-from tequio.registry import register
+from tequio.registry import contract, register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,6 +185,7 @@ class Combined:
     updates: Updates | None = None
 
 
+@contract("aggregator")
 class Aggregator(ABC):
     """Turns updates into one."""
 

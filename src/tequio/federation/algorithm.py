@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hint
 from tequio.errors import ConfigError
 from tequio.federation.evaluation import EvaluateSettings, evaluate
 from tequio.federation.topology import ClientServer, Topology
+from tequio.registry import contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,6 +90,7 @@ class Components:
     contribution: Contribution | None = None
 
 
+@contract("algorithm")
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC):
     """A program that runs at the coordinator. Subclasses write `start` and `round`, and what else is their own."""

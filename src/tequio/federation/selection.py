@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.learners.learner import Learner
-from tequio.registry import register
+from tequio.registry import contract, register
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -74,6 +74,7 @@ class RoundOutcome:
     combined: Combined | None = None
 
 
+@contract("selector")
 class Selector(ABC):
     """Says which parties take part in a round. Its memory is handed in and out, so that it can be saved."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tequio.errors import DataError
+from tequio.registry import contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,7 @@ class StageSpec:
     alone: bool = False
 
 
+@contract("stage")
 class Stage:
     """Works on what leaves a party and on what reaches the coordinator. A hook that is not overridden does nothing.
 
