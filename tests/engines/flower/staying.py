@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tequio import registry
-from tequio.experiments.deploying.deploying import flower_party
+from tequio.experiments.deploying import flower_party
 
 
 def main(homes: list[str]) -> None:
