@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from phones import MODEL, phones, send
 
+from parts import Parts
+from tequio.algorithms.horizontal.fedavg import FedAvg
+from tequio.data.dataset import Schema, Target
+from tequio.data.partition import Split
+from tequio.errors import DataError, PermissionDenied
 from tequio.federation import payload as payloads
-from tequio.federation.aggregators.distances import krum_scores
+from tequio.federation.aggregators.consistency import normalised
+from tequio.federation.aggregators.distances import krum_scores, shares_of
+from tequio.federation.population import elsewhere
+from tequio.learners.linear import LogisticRegression
 
 
 def test_what_is_read_only_is_so_at_every_depth():
@@ -37,3 +45,32 @@ def test_krum_looks_at_one_neighbour_at_least():
     # Of three parties n - f - 2 is 0 for one hostile party; the scores are then the squared distance to the nearest.
     distances = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 4.0], [9.0, 4.0, 0.0]])
     assert krum_scores(distances, 1).tolist() == [1.0, 1.0, 4.0]
+
+
+def test_weights_may_sum_to_less_than_one_but_not_to_nought():
+    assert shares_of(np.array([0.125, 0.375])).tolist() == [0.25, 0.75]
+    with pytest.raises(DataError, match=r"the weights of 2 updates sum to 0\.0"):
+        shares_of(np.zeros(2))
+
+
+def test_discrepancies_are_shares_of_their_sum_and_alike_where_there_are_none():
+    assert normalised(np.array([1.0, 3.0])).tolist() == [0.25, 0.75]
+    assert normalised(np.zeros(4)).tolist() == [0.25] * 4
+
+
+def test_rows_elsewhere_can_be_counted_but_not_read():
+    population = elsewhere(Schema.of_numbers("ab", Target("none")), ["ana", "beto"], [20, 30], Split(0.0, 0.0), 0, {})
+    assert len(population.dataset) == 50
+    assert population.sizes.tolist() == [20, 30]
+    with pytest.raises(PermissionDenied, match="these rows are with their parties"):
+        _ = population.view(1).train.features
+
+
+def test_an_average_lets_out_buffers_where_the_model_has_any():
+    class Counting(LogisticRegression):
+        def buffers(self, schema):
+            return frozenset({"seen"})
+
+    schema = Schema.of_numbers("ab", Target("classes", ("no", "yes")))
+    assert FedAvg(**Parts(LogisticRegression())).disclosure(schema).arrays == ("update",)
+    assert FedAvg(**Parts(Counting())).disclosure(schema).arrays == ("update", "buffers")

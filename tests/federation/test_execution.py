@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -102,6 +102,12 @@ def many_columns(parties: Any, payloads: Any, settings: Trouble) -> Columns:
 
 @task("execution test.columns", settings=Trouble, reply=Payload, reveals=Reveals.NOTHING, many=many_columns)
 def one_row(party: Party, payload: Any, settings: Trouble) -> Payload:
+    CALLS.append(f"alone {party.index}")
+    return {"count": 1}
+
+
+@task("execution test.rows", settings=Trouble, reply=Payload, reveals=Reveals.ROWS, many=many)
+def hand_over(party: Party, payload: Any, settings: Trouble) -> Payload:
     CALLS.append(f"alone {party.index}")
     return {"count": 1}
 
@@ -222,6 +228,16 @@ def test_when_the_vectorised_form_fails_the_parties_run_alone_and_the_culprit_is
     assert CALLS == ["together", "alone 0", "alone 1", "alone 2", "alone 3"]
     assert [failure.party for failure in outcome.failures] == [2]
     assert states == {0: {"count": 1}, 1: {"count": 8}, 3: {"count": 1}}
+
+
+def test_each_party_is_asked_for_its_consent_to_hand_over_rows_even_where_there_is_a_vectorised_form() -> None:
+    CALLS.clear()
+    consenting = replace(population(), overrides={2: {"share_rows": True}})
+    outcome = execute(Order(7, "execution test.rows", (0, 1, 2, 3), 3, {}), consenting, {})
+    assert CALLS == ["alone 2"]
+    assert [reply.party for reply in outcome.replies] == [2]
+    assert [failure.party for failure in outcome.failures] == [0, 1, 3]
+    assert outcome.failures[0].cause == "party '0' was asked to hand over rows, and its settings do not allow that"
 
 
 def test_an_empty_answer_of_the_vectorised_form_means_run_alone() -> None:

@@ -16,6 +16,7 @@ from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
 from tequio.errors import DataError, EngineError, PartyError, QuorumError
 from tequio.federation import payload as payloads
+from tequio.federation.exchange import Failure
 from tequio.federation.federation import LARGEST_CHUNK, Federation, Rules, cut
 from tequio.federation.payload import Columns, Payload
 from tequio.federation.population import Population
@@ -93,12 +94,27 @@ class Scale(Stage):
             replace(reply, payload={**reply.payload, "value": undo(reply.payload["value"])}) for reply in replies))
 
 
+@dataclass(frozen=True)
+class Unreadable(Stage):
+    """The coordinator cannot read what these parties sent."""
+
+    at: tuple[int, ...] = ()
+
+    def receive(self, replies: Replies, round: int, seed: int) -> Replies:
+        failures = tuple(Failure(reply.party, "it cannot be read") for reply in replies if reply.party in self.at)
+        return replace(replies, answers=tuple(reply for reply in replies if reply.party not in self.at),
+                       failures=(*replies.failures, *failures))
+
+
 @pytest.fixture(autouse=True)
-def _known_stage() -> Iterator[None]:
-    """Only while these tests run, so that no other test finds it in the registry."""
-    registry.register("stage", "federation-test-scale")(Scale)
+def _known_stages() -> Iterator[None]:
+    """Only while these tests run, so that no other test finds them in the registry."""
+    stages = {"federation-test-scale": Scale, "federation-test-unreadable": Unreadable}
+    for name, stage in stages.items():
+        registry.register("stage", name)(stage)
     yield
-    del registry._entries["stage", "federation-test-scale"]
+    for name in stages:
+        del registry._entries["stage", name]
 
 
 def federation(parties: int = 12, *, rules: Rules | None = None, engine: Any = None, sizes: list[int] | None = None,
@@ -179,6 +195,18 @@ def test_going_on_without_the_failing_ones_while_the_quorum_holds() -> None:
     assert [facts["party"] for kind, facts in events if kind == "failure"] == ["0", "5", "9"]
     with pytest.raises(QuorumError, match=r"only 8 of 12 .* \(0 dropped out, 4 failed\).*quorum is 75%"):
         asking.ask(range(12), fail, settings=At(at=(0, 5, 9, 10)))
+
+
+def test_a_reply_that_a_stage_cannot_read_counts_as_a_failure() -> None:
+    with pytest.raises(PartyError, match=r"party '3' failed in round 0 .*: it cannot be read"):
+        federation().ask(range(5), square, stages=[Unreadable((3,))])
+    events: Events = []
+    asking = federation(rules=Rules(on_failure="continue", quorum=0.5), events=events)
+    replies = asking.ask(range(4), fail, settings=At(at=(0,)), stages=[Unreadable((3,))])
+    assert replies.parties.tolist() == [1, 2]
+    assert [facts["party"] for kind, facts in events if kind == "failure"] == ["0", "3"]  # each of them once
+    with pytest.raises(QuorumError, match=r"only 1 of 4 .*quorum is 50%"):
+        asking.ask(range(4), fail, settings=At(at=(0,)), stages=[Unreadable((2, 3))])
 
 
 @pytest.mark.parametrize("payload", [

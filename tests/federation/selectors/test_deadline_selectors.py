@@ -155,6 +155,13 @@ def test_the_adaptive_deadline_cuts_where_useful_updates_a_second_are_most() -> 
     assert choose(everyone(), "adaptive-deadline", late, half=2.0).parties.tolist() == [1, 2, 0, 3]
 
 
+def test_the_adaptive_deadline_leaves_time_for_the_usual_delay() -> None:
+    # All four would be done after 27 s, see above; rounds usually take 100 s longer.
+    federation = everyone()
+    choose(federation, "adaptive-deadline", {"delay": 100.0, "answering": 1.0}, half=2.0)
+    assert federation.clock.notes["deadline"] == pytest.approx(127.0)
+
+
 def test_the_adaptive_deadline_learns_from_what_it_observes() -> None:
     federation, selector = everyone(), AdaptiveDeadline(memory=0.5)
     memory = {"delay": 10.0, "answering": 1.0, "planned": 20.0, "empty": 0}

@@ -106,6 +106,13 @@ def test_greedyfed_keeps_running_means_over_a_partys_own_rounds():
     assert memory["means"] == pytest.approx([np.mean(by_party[party]) for party in range(6)])
 
 
+def test_greedyfed_can_value_updates_by_their_share_in_what_the_round_gained():
+    play = Play("greedyfed", {"count": 3, "relative": True}).round()
+    scored, values = play.of("contribution")[0], play.state.memory["selector"]["means"]
+    assert values[scored["parties"]] == pytest.approx(np.array(scored["scores"]) / abs(scored["gain"]))
+    assert values.sum() == pytest.approx(np.sign(scored["gain"]))
+
+
 def test_a_round_is_scored_with_any_selector_where_the_config_asks_for_it():
     play = Play("all", contribution=build("contribution", "leave-one-out"))
     play.round()

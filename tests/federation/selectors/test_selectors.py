@@ -130,6 +130,11 @@ def test_s_fedavg_draws_by_a_softmax_of_relevance():
     assert chisquare(drawn, [500, 1000, 1500]).pvalue > 0.001
 
 
+def test_s_fedavg_chooses_a_tenth_unless_told_otherwise():
+    assert len(SFedAvg().choose(turn(30)).parties) == 3
+    assert len(SFedAvg(fraction=0.5).choose(turn(30)).parties) == 15
+
+
 # Power of choice, groups, filters.
 
 def test_power_of_choice_takes_the_highest_reported_losses_and_the_unknown_first():
