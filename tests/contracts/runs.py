@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from tequio import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +59,7 @@ def config_of(name: str) -> dict[str, Any]:
 
 def learner(name: str) -> dict[str, Any]:
     """The table [learner] of a small model."""
-    return {"name": spelled("learner", name), **SIZES.get(name, {})}
+    return {"name": name, **SIZES.get(name, {})}
 
 
 def data_of(name: str) -> dict[str, Any]:
@@ -74,7 +71,7 @@ def data_of(name: str) -> dict[str, Any]:
                 "partition": {"name": "columns", "parties": 3, "overlap": 0.8, "key_holder": True}}
     if name in ON_LABELS:
         return {**whole, "name": labelled_rows(), "target": list("vwxyz"),
-                "partition": {"name": spelled("partition", "label-sets"), "sizes": [1, 1, 1, 2]}}
+                "partition": {"name": "label-sets", "sizes": [1, 1, 1, 2]}}
     partition: dict[str, Any] = {"name": "quantity", "parties": PARTIES, "minimum_rows": 10}
     if name == "centralised":
         partition = {"name": "pooled"}
@@ -102,13 +99,6 @@ def labelled_rows(count: int = 150) -> dict[str, Any]:
     columns = {name: values for name, values in rows(count).items() if name != "y"}
     labels = np.stack(list(columns.values()), axis=1) @ draw.standard_normal((4, 5)) > 0
     return {**columns, **{label: values.astype(np.int64) for label, values in zip("vwxyz", labels.T, strict=True)}}
-
-
-@cache
-def spelled(kind: str, name: str) -> str:
-    """The registered spelling of a name, with hyphens or underscores."""
-    known = registry.names(kind)
-    return next(way for way in (name, name.replace("-", "_")) if way in known)
 
 
 def seen(result: Any) -> dict[str, Any]:

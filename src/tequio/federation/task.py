@@ -211,7 +211,13 @@ def fault_of_columns(reply: type, columns: Mapping[str, Any]) -> bool:
     wanted, required = _checks(reply)
     if not columns.keys() >= required or not wanted.keys() >= columns.keys():
         return True
-    return any(not all(map(wanted[key][1], column)) for key, column in columns.items() if isinstance(column, list))
+    return any(not _all_hold(wanted[key][1], column) for key, column in columns.items() if isinstance(column, list))
+
+
+def _all_hold(holds: Callable[[Any], bool], column: list[Any]) -> bool:
+    """Of numbers of one type the smallest speaks for all: there are only lower bounds."""
+    kinds = set(map(type, column))
+    return holds(min(column)) if kinds == {int} or kinds == {float} else all(map(holds, column))
 
 
 _Check = tuple[str, Callable[[Any], bool], bool]
