@@ -27,8 +27,11 @@ Activation = Literal["relu", "tanh", "sigmoid", "identity"]
 
 EVEN = 32
 """Numbers that the elementwise kernels take in one go. What is left over at the end of a tensor they compute in
-another way, and matrix products of some processors round differently where a matrix does not begin at a multiple of 64
-bytes; so every party's matrix is filled up to whole multiples, and its numbers do not depend on its place."""
+another way, which may differ in the last bit; so tensors are filled up, and a party's numbers never lie in the rest."""
+
+ALIGNED = 4
+"""Numbers of 16 bytes. Products of some processors round differently where a matrix does not begin at a multiple of
+that; so every party's matrix is filled up to whole multiples, and its numbers do not depend on its place."""
 
 _MOST_KEPT = 1024
 
@@ -199,8 +202,8 @@ class Outcomes:
         `label_weights` are (parties, 2, outputs): for labels that are absent, and for labels that apply.
         """
         steps, parties, batch = targets.shape[:3]
-        numbers = parties * even(outputs * batch)
         shape = (parties, outputs, batch)
+        numbers = even(parties * aligned(outputs * batch))
         given, wanted = (shaped(memory(name, steps * numbers), (steps, numbers)) for name in ("given", "wanted"))
         placed = without_filling(wanted.zero_(), shape)
         codes = targets[:, :, None] if kind == "softmax" else None
@@ -275,6 +278,11 @@ def even(numbers: int) -> int:
     return -(-numbers // EVEN) * EVEN
 
 
+def aligned(numbers: int) -> int:
+    """What a matrix of that many numbers takes, filled up."""
+    return -(-numbers // ALIGNED) * ALIGNED
+
+
 def memory(name: str, numbers: int) -> Tensor:
     """A flat buffer of at least that many numbers. It holds whatever the last user of that name left in it."""
     import torch
@@ -301,7 +309,7 @@ class Matrices:
         if key not in _kept.matrices:
             if len(_kept.matrices) >= _MOST_KEPT:
                 _kept.matrices.clear()
-            numbers = parties * even(rows * columns)
+            numbers = even(parties * aligned(rows * columns))
             flat = memory(name, numbers)[:numbers]
             straight = without_filling(flat, (parties, rows, columns))
             _kept.matrices[key] = cls(straight, straight.transpose(1, 2), flat)
@@ -317,8 +325,9 @@ class Matrices:
 def without_filling(filled: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """What parties' matrices hold: (..., parties, rows, columns) of memory in which each is filled up."""
     parties, rows, columns = shape
-    outer = filled.shape[:-1]
-    return filled.view(*outer, parties, -1)[..., :rows * columns].view(*outer, parties, rows, columns)
+    outer, span = filled.shape[:-1], aligned(rows * columns)
+    slots = filled[..., :parties * span].view(*outer, parties, span)
+    return slots[..., :rows * columns].view(*outer, parties, rows, columns)
 
 
 def shaped(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
