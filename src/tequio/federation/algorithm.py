@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from tequio.errors import ConfigError
@@ -205,6 +206,7 @@ class Algorithm(ABC):
 A = TypeVar("A", bound=Algorithm)
 
 
+@lru_cache(maxsize=256)
 def part_types(algorithm: Any) -> dict[str, Any]:
     """The parts that an algorithm has fields for, with the type that each must have."""
     hints = get_type_hints(algorithm)
