@@ -34,7 +34,7 @@ coverage: $(READY)
 
 # Real processes that talk over loopback; one after another, because they need the cores themselves.
 network-test: $(READY)
-	$(BIN)/python -m pytest -m "network and not slow"
+	$(BIN)/python -m pytest -m "network and not slow" --tb=short
 
 # tequio from a wheel, in an environment and a folder of its own.
 wheel-test: $(READY)

@@ -44,12 +44,25 @@ CONFIGS = {
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args=SMALL)
-    made.add_node(**SMALL)
+    made = started()
     yield made
     made.shutdown()
+
+
+def started(tries=3):
+    """A cluster of two nodes. Ray gives a node 30 seconds, which a machine that reads it from a cold disk may not keep."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(shutdown_at_exit=True)
+    try:
+        for _ in range(2):
+            made.add_node(**SMALL)
+    except Exception:
+        made.shutdown()
+        if tries == 1:
+            raise
+        return started(tries - 1)
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,13 @@ def test_any_shape_gives_the_bits_of_a_party_alone(columns, hidden, batch, sizes
     results = together(learner, model, datasets, how)
     for place, (result, own) in enumerate(zip(results, datasets, strict=True)):
         assert_same_bits(result, learner.train_together([Job(model, own, rng(100 + place))], how)[0])
-        assert_close(result.model, learner.train(model, own, how, rng(100 + place)).model, 1e-4)
+        alone = learner.train(model, own, how, rng(100 + place)).model
+        # By length: Adam makes a whole step of a gradient of nearly nothing, and of its rounding, too.
+        assert length(result.model, alone) <= 1e-3 * length(alone, model)
+
+
+def length(first, second):
+    return float(np.sqrt(sum(np.square(first[name] - second[name]).sum() for name in first)))
 
 
 def test_parties_with_sources_of_their_own_get_the_same_bits():
