@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ FOREIGN_NAMES = {"shape"}  # of arrays
 @cache
 def sources():
     return {str(path.relative_to(SOURCE)): path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+
+
+@cache
+def trees():
+    return {file: ast.parse(text) for file, text in sources().items()}
 
 
 @pytest.mark.parametrize(("case", "most"), [("fedavg", 25), ("fedavg with secure-sum", 35)])
@@ -44,15 +50,42 @@ def test_there_are_not_too_many_files():
 
 def test_seams_are_typed():
     """`Any` stands where nothing is known of a value; lines that import it are not counted."""
-    names = [node.id for text in sources().values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    names = [node.id for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Name)]
     assert names.count("Any") < 700
 
 
 def test_contracts_are_declared_rather_than_found_by_name():
     """No `hasattr` or `getattr` for something that a class of ours has: a contract says it, or a default does."""
-    own = {name for text in sources().values() for name in declared(ast.parse(text))}
-    assert [f"{file}:{line}: {call}" for file, text in sources().items() if not file.startswith(FOREIGN_OBJECTS_IN)
-            for line, call, name in asked_by_name(ast.parse(text)) if name in own - FOREIGN_NAMES] == []
+    own = {name for tree in trees().values() for name in declared(tree)}
+    assert [f"{file}:{line}: {call}" for file, tree in trees().items() if not file.startswith(FOREIGN_OBJECTS_IN)
+            for line, call, name in asked_by_name(tree) if name in own - FOREIGN_NAMES] == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """So any of them may be imported first. Imports inside of functions come when all modules are there."""
+    modules = {module_name(file): tree for file, tree in trees().items()}
+    graph = {name: set(imported(tree.body, modules)) for name, tree in modules.items()}
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("tequio.errors") < order.index("tequio.registry") < order.index("tequio.experiments.api")
+
+
+def module_name(file):
+    return ".".join(["tequio", *Path(file).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def imported(statements, modules):
+    """Those of these modules that a module imports while it is imported itself."""
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names if alias.name in modules)
+        elif isinstance(statement, ast.ImportFrom):
+            named = {f"{statement.module}.{alias.name}" for alias in statement.names}
+            yield from (named & modules.keys()) or ({statement.module} & modules.keys())
+        elif isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            yield from imported(statement.orelse, modules)
+        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imported([part for part in ast.iter_child_nodes(statement)
+                                 if isinstance(part, ast.stmt | ast.ExceptHandler)], modules)
 
 
 def declared(tree):

@@ -1,7 +1,8 @@
-"""A Python that has imported the heavy libraries once: commands and Python blocks of the pages run in forks of it.
+"""A Python that has imported the heavy libraries and tequio once: commands and blocks of the pages run in forks of it.
 
-Starting Python and importing torch and scikit-learn takes longer than everything a page does. A fork starts with them;
-tequio itself is imported anew in each, with the arguments, environment, folder and streams that the shell gave it.
+Starting Python and importing torch, scikit-learn and tequio takes longer than everything a page does. A fork starts
+with them, and with the arguments, environment, folder and streams that the shell gave it. Plugins and modules of the
+page are imported in the fork. That tequio can be imported in any order, whatever came first here, has its own test.
 
     python warm.py serve SOCKET          accept requests until it is killed
     python warm.py ask SOCKET WORDS...   what the page's shell finds under the name `tequio`
@@ -9,13 +10,16 @@ tequio itself is imported anew in each, with the arguments, environment, folder 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
@@ -72,8 +76,10 @@ def exit_code(connection: socket.socket) -> int:
 
 def serve(place: str) -> None:
     """Fork for every request."""
-    for name in HEAVY:
-        __import__(name)
+    for name in (*HEAVY, *_modules()):
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # what is shared with the forks is not looked through, and so not copied, in each of them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(place)
@@ -85,6 +91,14 @@ def serve(place: str) -> None:
                 door.close()
                 _become(connection)
             connection.close()
+
+
+def _modules() -> list[str]:
+    """Every module of tequio, without those that run when they are imported."""
+    import tequio
+
+    found = [module.name for module in pkgutil.walk_packages(tequio.__path__, "tequio.")]
+    return [name for name in found if not name.endswith("__main__")]
 
 
 def _become(connection: socket.socket) -> NoReturn:
