@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.data.partition import Partition
     from tequio.errors import TequioError
-    from tequio.experiments.api import run, sweep
+    from tequio.experiments.api import load, run, sweep
     from tequio.experiments.comparing.comparing import compare
     from tequio.experiments.explaining.explaining import explain
     from tequio.experiments.explaining.replaying import predict
@@ -64,6 +64,7 @@ _HOMES = {
     "compare": "tequio.experiments.comparing.comparing",
     "explain": "tequio.experiments.explaining.explaining",
     "finish_round": "tequio.federation.averaging",
+    "load": "tequio.experiments.api",
     "part": "tequio.federation.algorithm",
     "predict": "tequio.experiments.explaining.replaying",
     "record": "tequio.federation.task",
@@ -79,7 +80,7 @@ __all__ = ["Aggregator", "Algorithm", "AllParties", "Arrays", "Averaged", "Avera
            "Dataset", "Federation", "GradientLearner", "Learner", "Partition", "Party", "Payload", "Replies",
            "Reveals", "SelectionContext", "Selector", "Stage", "StageSpec", "State", "Sums", "TequioError",
            "TrainSettings", "TreeLearner", "Updates", "__version__", "averaging_round", "compare", "explain",
-           "finish_round", "part", "predict", "record", "register", "run", "search", "select", "sweep", "task"]
+           "finish_round", "load", "part", "predict", "record", "register", "run", "search", "select", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,7 @@ def cluster():
 
 
 def started(tries=3):
-    """A cluster of two nodes. Ray gives a node 30 seconds, which a machine that reads it from a cold disk may not keep."""
+    """A cluster of two nodes. Ray gives a node 30 seconds, which a machine with a cold disk may not keep."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(shutdown_at_exit=True)

@@ -51,7 +51,7 @@ def test_the_run_folder_holds_everything(given):
     result = run_config(config)
     names = {path.name for path in result.folder.iterdir()}
     assert names == {"config.toml", "events.jsonl", "metrics.csv", "participation.csv", "parties.csv",
-                     "model.safetensors", "environment.json", "checkpoint", "summary.json"}
+                     "model", "model.safetensors", "environment.json", "checkpoint", "summary.json"}
     assert result.folder.name.startswith("toy-2")
     assert result.folder.name.endswith(result.summary["config_hash"][:8])
     assert result.config == config
@@ -166,9 +166,9 @@ def test_a_finished_run_may_be_given_more_rounds(given):
 
 def test_resuming_a_finished_run_changes_nothing(given):
     result = run_config(settings(given))
-    before = {path.name: path.read_bytes() for path in result.folder.iterdir()}
+    before = {path: path.read_bytes() for path in result.folder.rglob("*") if path.is_file()}
     assert resume_run(result.folder, None, {}).summary == result.summary
-    assert {path.name: path.read_bytes() for path in result.folder.iterdir()} == before
+    assert {path: path.read_bytes() for path in result.folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_resumed_run_keeps_its_settings(given):

@@ -16,7 +16,7 @@ from scipy import sparse
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     from numpy.typing import ArrayLike
@@ -156,12 +156,16 @@ def _target_from(item: dict[str, Any]) -> Target:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The arrays that all views of one dataset share. Read-only by convention; may be memory-mapped or sparse."""
+    """The arrays that all views of one dataset share. Read-only by convention; may be memory-mapped or sparse.
+
+    `usual` is what missing values of a column were filled in with, by the column's name.
+    """
 
     features: Matrix
     target: Array | None = None
     ids: Array | None = None
     groups: Array | None = None
+    usual: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,12 +187,13 @@ class Dataset:
 
     @classmethod
     def of(cls, schema: Schema, features: Matrix, target: ArrayLike | None = None, *, ids: ArrayLike | None = None,
-           groups: ArrayLike | None = None, name: str = "data") -> Dataset:
+           groups: ArrayLike | None = None, name: str = "data",
+           usual: Mapping[str, float | str] | None = None) -> Dataset:
         """Check arrays against a schema and wrap them."""
         features = features.tocsr() if sparse.issparse(features) else np.asarray(features)
         arrays = [None if values is None else np.asarray(values) for values in (target, ids, groups)]
         _check(schema, features, arrays[0], arrays[1], arrays[2], name)
-        return cls(schema, Source(features, *arrays), name=name)
+        return cls(schema, Source(features, arrays[0], arrays[1], arrays[2], usual or {}), name=name)
 
     def __len__(self) -> int:
         return self.source.features.shape[0] if self.rows is None else len(self.rows)

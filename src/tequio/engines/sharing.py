@@ -57,7 +57,7 @@ def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Populatio
     features = tuple(Feature(name, None if domain is None else tuple(domain)) for name, domain in plan["features"])
     kind, names, name = plan["target"]
     schema = Schema(features, Target(kind, tuple(names), name), tuple(plan["shape"]))
-    source = Source(_features(arrays, plan), *(arrays.get(part) for part in ("target", "ids", "groups")))
+    source = Source(_features(arrays, plan), arrays.get("target"), arrays.get("ids"), arrays.get("groups"))
     dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"],
                       plan["label_view"])
     partition = Partition(arrays["rows"], arrays["offsets"], _tupled(plan["names"]),

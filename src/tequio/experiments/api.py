@@ -36,6 +36,7 @@ from tequio.experiments.running.store import BASELINES, CONFIG, explained, find_
 from tequio.experiments.sweep import SweepResult, run_sweep
 from tequio.learners.learner import GradientLearner, LocalTraining
 from tequio.learners.trees.learner import TreeLearner
+from tequio.models import folder as model_folder
 from tequio.registry import name_of, to_spec
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.config.toml import Given
     from tequio.experiments.running.recording import Listener
+    from tequio.models.model import Model
 
     ConfigLike = str | Path | Mapping[str, object] | Config | None
 
@@ -78,6 +80,18 @@ def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: boo
         return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
+def load(place: str | Path, *, party: str = "") -> Model:
+    """A trained model: from its own folder, or from a run by its folder, its name under runs/, or 'last'.
+
+    Its files have to be, bit for bit, what was written. `party` asks for one party's own model.
+    """
+    try:
+        model = model_folder.load(place)
+    except ConfigError:
+        model = model_folder.load(find_folder(place))
+    return model.of(party) if party else model
+
+
 def resume_run(run: str | Path, config: ConfigLike, keys: Given, *, listen: Listener = ignore) -> Result:
     """Go on with a run from its last checkpoint, to the same numbers as if it had never stopped.
 
@@ -87,11 +101,11 @@ def resume_run(run: str | Path, config: ConfigLike, keys: Given, *, listen: List
     parent = Config.model_fields["output"].get_default(call_default_factory=True).folder
     if config is not None:
         parent = complete(gather(config, keys)[0], source=source_of(config)).output.folder
-    folder = find_folder(run, keys.get("output.folder", parent))
-    given, dataset = gather(folder / CONFIG if config is None else config, keys)
+    place = find_folder(run, keys.get("output.folder", parent))
+    given, dataset = gather(place / CONFIG if config is None else config, keys)
     now = complete(given, source=source_of(config or CONFIG))
-    refuse_changes(load_config(folder / CONFIG), now)
-    return run_with_baselines(now, dataset=dataset, listen=listen, folder=folder)
+    refuse_changes(load_config(place / CONFIG), now)
+    return run_with_baselines(now, dataset=dataset, listen=listen, folder=place)
 
 
 def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,

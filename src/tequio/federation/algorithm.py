@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hint
 from tequio.errors import ConfigError
 from tequio.federation.evaluation import EvaluateSettings, evaluate
 from tequio.federation.topology import ClientServer, Topology
+from tequio.learners.answers import One
 from tequio.registry import contract
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.federation.selection import Selector
     from tequio.federation.stages import Stage
+    from tequio.learners.answers import Answer
     from tequio.learners.learner import LocalTraining, Scorer, Tally
 
 Attacked = Literal["rows", "updates", "cohort"]
@@ -76,6 +79,16 @@ class Disclosure:
     local: LocalTraining | None = None
     moves: Mapping[str, float] = field(default_factory=dict)
     releases: int = 1
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Who answers rows where no party is named: the common model, some parties' own in turn (`scored`), or all parties
+    together (joint). `parties` have models of their own."""
+
+    speaks: Literal["common", "own", "joint"] = "common"
+    parties: tuple[int, ...] = ()
+    scored: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,18 @@ class Algorithm(ABC):
     def result(self, state: State) -> Payload:
         """The model that the algorithm made."""
         return state.model
+
+    def answer(self, state: State) -> Answer | None:
+        """How the federation's model answers rows; nothing where there is no such model."""
+        return One(self.scorer, self.result(state)) if state.model else None
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> Answer | None:
+        """At a party: how the model that it keeps for itself answers; nothing where all answer with the same one."""
+        return None
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """Who has a model of their own, and whose stand for the rest where no party is named."""
+        return Answering()
 
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:

@@ -122,6 +122,10 @@ class TrainedTogether(Sequence[Trained]):
 class Scorer(Protocol):
     """Whatever can score rows by a model: every learner, of trees too."""
 
+    def predict(self, model: Any, data: Dataset) -> Array:
+        """Scores of each row: (rows, classes or labels) for classification, (rows,) for numbers."""
+        ...
+
     def evaluate(self, model: Any, data: Dataset) -> Tally:
         """Additive counts from which metrics follow; adding parties' tallies equals evaluating their pooled rows."""
         ...

@@ -126,6 +126,13 @@ def model_for(builder: Builder, schema: Schema) -> TorchModel:
     return _kept.models[key][2]
 
 
+def plain_module(builder: Builder, schema: Schema, model: Arrays) -> nn.Module:
+    """A module of its own with a model's parameters, in evaluation mode."""
+    ready = _prepare(builder, schema)
+    ready.load(model)
+    return ready.module.eval()
+
+
 def fresh_model(builder: Builder, schema: Schema, rng: np.random.Generator) -> Arrays:
     """New parameters: the module's own initialisation, seeded from the rng."""
     with seeded(int(rng.integers(2**63)), "cpu"):

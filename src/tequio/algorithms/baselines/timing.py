@@ -87,6 +87,9 @@ class TimingOnly(Algorithm):
         """Nothing was learnt."""
         return {}
 
+    def answer(self, state: State) -> None:
+        """Nothing was learnt."""
+
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:
         """There is nothing to evaluate."""

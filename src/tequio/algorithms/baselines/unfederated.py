@@ -12,13 +12,14 @@ from tequio.algorithms.training import Phase, job_from, optimizer_memory, train,
 from tequio.algorithms.trees.fitting import FitSettings, agreed, check_usable, fit, fit_own
 from tequio.errors import ConfigError
 from tequio.federation.aggregation import shifted
-from tequio.federation.algorithm import Algorithm, State, part
+from tequio.federation.algorithm import Algorithm, Answering, State, part
 from tequio.federation.averaging import fresh_state, select
 from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own, own_fingerprints
 from tequio.federation.payload import Payload
 from tequio.federation.rng import stream
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.task import Count, NoSettings, Reveals, TrainSettings, task
+from tequio.learners.answers import One
 from tequio.learners.learner import Arrays, Learner, LocalTraining
 from tequio.learners.metrics import merge
 from tequio.learners.trees.learner import TreeLearner
@@ -82,6 +83,20 @@ class Alone(Algorithm):
         tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
         return dict(sorted(tallies.items()))
 
+    def answer(self, state: State) -> None:
+        """There is no common model."""
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> One | None:
+        """The party's own model."""
+        own = party.recall(OwnModel)
+        return One(self.learner, own["model"]) if "model" in own else None
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """The parties that trained, of which some are scored."""
+        trained = state.memory["trained"]
+        return Answering("own", tuple(trained.tolist()), tuple(self._drawn(federation, trained).tolist())) \
+            if len(trained) else Answering()
+
     def fingerprints(self, federation: Federation, state: State) -> list[str]:
         """A hash of each party's own model."""
         return own_fingerprints(federation, state.memory["trained"])
@@ -91,11 +106,13 @@ class Alone(Algorithm):
         trained = state.memory["trained"]
         if not len(trained):
             return super().score(federation, state, rows)
-        drawn = stream(federation.seed, "scored parties").permutation(trained)
-        drawn = drawn[np.isin(drawn, federation.eligible())][:self.scored_parties]
-        replies = federation.ask(drawn, hand_over_own, settings=NoSettings())
+        replies = federation.ask(self._drawn(federation, trained), hand_over_own, settings=NoSettings())
         tallies = [self.learner.evaluate(reply["model"], rows) for reply in replies.payloads]
         return merge(tallies) if tallies else None
+
+    def _drawn(self, federation: Federation, trained: NDArray[np.int64]) -> NDArray[np.int64]:
+        drawn = stream(federation.seed, "scored parties").permutation(trained)
+        return drawn[np.isin(drawn, federation.eligible())][:self.scored_parties]
 
 
 def train_alone(federation: Federation, learner: Learner | TreeLearner, local: LocalTraining, initial: Arrays,

@@ -18,10 +18,11 @@ from annotated_types import Interval
 
 from tequio.algorithms.training import Phase, UpdateReply, job_from, train, training_task, update_of
 from tequio.federation.aggregation import mixed
-from tequio.federation.algorithm import part
+from tequio.federation.algorithm import Answering, part
 from tequio.federation.averaging import Averaging, Weights, averaging_round
 from tequio.federation.evaluation import EvaluateSettings, OwnModel, own_fingerprints, tally_here
 from tequio.federation.task import Reveals, TrainSettings, record, task
+from tequio.learners.answers import One
 from tequio.learners.learner import GradientLearner, Tally
 from tequio.registry import register
 
@@ -110,6 +111,14 @@ class FedAvgMix(Averaging):
         """Follow the mean; those that answered keep a model of their own."""
         trained = averaged.state.memory.get("trained", np.empty(0, dtype=np.int64))
         return averaged.following(), {"trained": np.union1d(trained, averaged.replies.parties)}
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> One:
+        """The mix that the party would start its next round from."""
+        return One(self.learner, _start(party, state.model, self.mix))
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """The common model; parties that trained have a mix of their own."""
+        return Answering(parties=tuple(state.memory.get("trained", np.empty(0, dtype=np.int64)).tolist()))
 
     def fingerprints(self, federation: Federation, state: State) -> list[str]:
         """A hash of each party's own model."""

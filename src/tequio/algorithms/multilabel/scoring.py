@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tequio.algorithms.multilabel.tasks import evaluate_own_rows, fingerprint_own, packed, score_received_rows
-from tequio.federation.algorithm import Algorithm, part
+from tequio.algorithms.multilabel.tasks import (
+    Heads,
+    evaluate_own_rows,
+    fingerprint_own,
+    heads_here,
+    packed,
+    score_received_rows,
+)
+from tequio.federation.algorithm import Algorithm, Answering, part
 from tequio.learners.learner import Learner
 from tequio.learners.metrics import tally
 
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.learners.learner import Tally
 
 
@@ -41,6 +49,17 @@ class ThroughHeads(Algorithm):
     @abstractmethod
     def evaluation_settings(self, federation: Federation, part: Part = "test") -> JudgeSettings:
         """Which network of a party is judged, and how."""
+
+    def answer(self, state: State) -> None:
+        """There is no common model: the parties answer together, each for its labels."""
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> Heads | None:
+        """The party's networks, for the labels that it knows."""
+        return heads_here(party, state.model, self.evaluation_settings(federation))
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """All parties that may take part, together."""
+        return Answering("joint", tuple(federation.eligible().tolist()))
 
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:

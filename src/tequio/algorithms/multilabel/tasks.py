@@ -5,7 +5,8 @@ Heads stay at the party, in `OwnNetworks`. No reply ever holds one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,17 @@ from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.evaluation import EvaluateSettings, Fingerprint
 from tequio.federation.task import Count, Done, NoSettings, Reveals, TrainSettings, record, task
+from tequio.learners.answers import Answer, learner_of
 from tequio.learners.label_metrics import macro, tally_labels
 from tequio.learners.learner import Arrays, Correction, Job, Learner, Tally
 from tequio.learners.metrics import tally
+from tequio.registry import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tequio.algorithms.training import ModelPayload
+    from tequio.data.dataset import Schema
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.learners.learner import Trained
@@ -263,17 +267,19 @@ def evaluate_own_rows(party: Party, payload: ModelPayload, settings: JudgeSettin
     rows = party.data.part(settings.part)
     if not len(rows) or "head" not in party.recall(OwnNetworks):
         return {}
-    return tally(rows.schema.target, _scores(party, payload["model"], rows, settings), rows.target)
+    heads = heads_here(party, payload["model"], settings)
+    assert heads is not None
+    return tally(rows.schema.target, heads.own_scores(rows), rows.target)
 
 
 @task("multilabel.score", settings=JudgeSettings, reply=ScoresReply, reveals=Reveals.SCORES)
 def score_received_rows(party: Party, payload: CoreAndRows, settings: JudgeSettings) -> ScoresReply:
     """Scores of the coordinator's own rows for the party's labels; empty where it has no head yet."""
-    if "head" not in party.recall(OwnNetworks):
+    heads, mine = heads_here(party, payload["model"], settings), party.data.train
+    if heads is None:
         return {}
-    mine = party.data.train
     rows = Dataset(mine.schema, type(mine.source)(_unpacked(payload["rows"])))
-    return {"scores": np.asarray(_scores(party, payload["model"], rows, settings), dtype=np.float32)}
+    return {"scores": np.asarray(heads.own_scores(rows), dtype=np.float32)}
 
 
 @task("multilabel.fingerprint own model", settings=JudgeSettings, reply=Fingerprint, reveals=Reveals.NOTHING)
@@ -298,20 +304,66 @@ def _unpacked(rows: PackedRows) -> Any:
     return sparse.csr_matrix((rows["data"], rows["indices"], rows["indptr"]), shape=tuple(rows["shape"]))
 
 
-def _scores(party: Party, core: Arrays, rows: Dataset, settings: JudgeSettings) -> NDArray[Any]:
-    networks = _networks(party, core, settings)
-    scores = _mean_scores(networks, rows, settings)
+@dataclass(frozen=True)
+class Heads(Answer):
+    """A party's networks for the labels that it knows, each a core with a head; `borders` are where a label's decision
+    lies, if not at one half."""
+
+    kind: ClassVar[str] = "heads"
+    learner: Learner
+    networks: Sequence[tuple[Arrays, Arrays]]
+    known: NDArray[np.int64]
+    width: int
+    borders: NDArray[np.float64] | None = None
+
+    def own_scores(self, rows: Dataset) -> NDArray[Any]:
+        """Probabilities of the party's labels, of rows that are seen through its schema; borders at one half."""
+        scores = self._mean(rows)
+        return scores if self.borders is None else around_half(scores, self.borders)
+
+    def _mean(self, rows: Dataset) -> NDArray[Any]:
+        scores = [scores_of(self.learner, core, head, rows, self.width) for core, head in self.networks]
+        return scores[0] if len(scores) == 1 else np.mean(scores, axis=0)
+
+    def scores(self, rows: Dataset) -> NDArray[Any]:
+        """The same of rows with all labels, as the party scores rows that it is sent."""
+        mine = rows.select_labels([int(label) for label in self.known])
+        sent = Dataset(mine.schema, type(mine.source)(_unpacked(packed(rows))))
+        return np.asarray(self.own_scores(sent), dtype=np.float32)
+
+    def tally(self, rows: Dataset) -> Tally:
+        """Over the labels that the party knows."""
+        mine = rows.select_labels([int(label) for label in self.known])
+        return tally(mine.schema.target, self.scores(rows), mine.target)
+
+    def labels(self, size: int) -> NDArray[np.int64]:
+        """Those that the party knows."""
+        return self.known
+
+    def to_payload(self) -> Payload:
+        """The learner by name, the networks, and the labels."""
+        return {"learner": to_plain(self.learner), "networks": [{"core": core, "head": head} for core, head
+                in self.networks], "known": self.known, "width": self.width, "borders": self.borders}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any], schema: Schema) -> Heads:
+        """The learner is built again by name."""
+        return cls(learner_of(payload["learner"]), [(network["core"], network["head"]) for network
+                   in payload["networks"]], payload["known"], payload["width"], payload["borders"])
+
+
+def heads_here(party: Party, core: Arrays, settings: JudgeSettings) -> Heads | None:
+    """How this party answers; nothing while it has no head yet."""
+    if "head" not in party.recall(OwnNetworks):
+        return None
+    mine, chosen_on = party.data.train, party.data.validation
+    known = np.asarray(np.arange(mine.schema.target.size) if mine.labels is None else mine.labels, dtype=np.int64)
+    heads = Heads(settings.learner, _networks(party, core, settings), known, settings.width)
     if not settings.calibrate:
-        return scores
-    chosen_on = party.data.validation
-    borders = best_borders(_mean_scores(networks, chosen_on, settings), chosen_on.target) \
-        if len(chosen_on) else np.full(scores.shape[1], 0.5)
-    return around_half(scores, borders)
-
-
-def _mean_scores(networks: Sequence[tuple[Arrays, Arrays]], rows: Dataset, settings: JudgeSettings) -> NDArray[Any]:
-    scores = [scores_of(settings.learner, core, head, rows, settings.width) for core, head in networks]
-    return scores[0] if len(scores) == 1 else np.mean(scores, axis=0)
+        return heads
+    borders = best_borders(heads.own_scores(chosen_on), chosen_on.target) if len(chosen_on) else \
+        np.full(len(known), 0.5)
+    return replace(heads, borders=borders)
 
 
 def _networks(party: Party, core: Arrays, settings: JudgeSettings) -> list[tuple[Arrays, Arrays]]:

@@ -35,7 +35,7 @@ from tequio.federation.aggregation import (
     weighted_mean,
 )
 from tequio.federation.aggregators.coordinates import of_buffers
-from tequio.federation.algorithm import Algorithm, Attacked, State, part
+from tequio.federation.algorithm import Algorithm, Answering, Attacked, State, part
 from tequio.federation.averaging import finish_round, fresh_state, select
 from tequio.federation.evaluation import EvaluateSettings, OwnModel, Part, evaluate, evaluate_own, own_fingerprints
 from tequio.federation.payload import Payload
@@ -44,6 +44,7 @@ from tequio.federation.stages import Stage
 from tequio.federation.task import Count, Done, NoSettings, Reveals, TrainSettings, record, task
 from tequio.federation.topology import Cyclic, Flow, Parallel, PeerTopology, RandomPeers, Topology, require
 from tequio.learners import metrics
+from tequio.learners.answers import One
 from tequio.learners.learner import Arrays, Learner, LocalTraining, buffers_of
 from tequio.registry import name_of, register
 
@@ -139,6 +140,20 @@ class Gossip(Algorithm):
                            each={party: dict(payload) for party, payload in heard.items()})
         return finish_round(self, federation, state, chosen, trained, mean,
                             joined=np.union1d(state.memory["joined"], trained.parties))
+
+    def answer(self, state: State) -> One | None:
+        """The mean of the peers' models, where the coordinator knows it."""
+        return None if self.sealed else super().answer(state)  # type: ignore[return-value]
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> One | None:
+        """The peer's own model."""
+        own = party.recall(OwnModel)
+        return One(self.learner, own["model"]) if "model" in own else None
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """Every peer that took part, and all of them are scored."""
+        joined = tuple(state.memory["joined"].tolist())
+        return Answering("own", joined, joined) if joined else Answering()
 
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:

@@ -8,6 +8,7 @@ ever leaves the party, so that two runs can be compared.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable  # noqa: TC003 - the types of a named tuple
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
@@ -17,16 +18,16 @@ from numpy.typing import NDArray
 
 from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
+from tequio.federation.algorithm import Answering
 from tequio.federation.averaging import Averaging, Weights, averaging_round
 from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part
 from tequio.federation.rng import stream
 from tequio.federation.task import Reveals, Task, TrainSettings, task
+from tequio.learners.answers import Answer, One
 from tequio.learners.learner import Arrays, Tally
 from tequio.learners.metrics import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tequio.federation.algorithm import State
     from tequio.federation.averaging import Averaged
     from tequio.federation.federation import Federation
@@ -63,6 +64,16 @@ class Personal(Averaging):
         """Settings of the tasks by which parties answer."""
         return EvaluateSettings(learner=self.learner, part=part)
 
+    def own_answer(self, party: Party, federation: Federation, state: State) -> Answer:
+        """By the same function as at the party's own evaluation."""
+        return self.inference.answer_of(party, self.evaluation_payload(state), self.evaluation_settings())
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """The parties that trained, and those whose models are scored."""
+        drawn = self._drawn(federation)
+        trained = np.union1d(state.memory.get("trained", drawn), drawn)
+        return Answering("own", tuple(trained.tolist()), tuple(drawn.tolist()))
+
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally of its personal model on its own rows."""
@@ -72,11 +83,14 @@ class Personal(Averaging):
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The mean over some eligible parties, the same ones in every round; they tally the coordinator's rows."""
-        drawn = stream(federation.seed, "scored parties").permutation(federation.eligible())[:_SCORED_PARTIES]
+        drawn = self._drawn(federation)
         features = rows.features.toarray() if rows.is_sparse else rows.features
         sent = {**self.evaluation_payload(state), "features": np.ascontiguousarray(features), "target": rows.target}
         replies = federation.ask(drawn, self.inference.on_sent, sent, settings=self.evaluation_settings())
         return merge([reply.payload for reply in replies]) if len(replies) else None
+
+    def _drawn(self, federation: Federation) -> NDArray[np.int64]:
+        return stream(federation.seed, "scored parties").permutation(federation.eligible())[:_SCORED_PARTIES]
 
     def fingerprints(self, federation: Federation, state: State) -> list[str]:
         """A hash of the model that each party answers with, of those that ever trained."""
@@ -102,7 +116,8 @@ def trained_so_far(averaged: Averaged) -> NDArray[np.int64]:
 
 
 class Inference(NamedTuple):
-    """Three tasks: tally a part of the party's own rows, tally rows that the coordinator sends, and hash the model.
+    """Three tasks: tally a part of the party's own rows, tally rows that the coordinator sends, and hash the model; and
+    how the party answers in all of them.
 
     A module that makes them gives each a name of its own, because that is where a party's policy looks for the tasks of
     an algorithm.
@@ -111,6 +126,7 @@ class Inference(NamedTuple):
     on_own: Task[Any, Tally]
     on_sent: Task[Any, Tally]
     fingerprint: Task[Any, Fingerprint]
+    answer_of: Callable[[Party, Any, Any], Answer]
 
 
 class SentRows(TypedDict):
@@ -120,34 +136,34 @@ class SentRows(TypedDict):
     target: NDArray[Any]
 
 
-def inference(name: str, settings: type[E], tally_of: Callable[[Party, Any, Dataset, E], Tally],
+def inference(name: str, settings: type[E], answer_of: Callable[[Party, Any, E], Answer],
               model_of: Callable[[Party, Any, E], Arrays]) -> Inference:
-    """The tasks of an algorithm whose parties tally rows by `tally_of`, mainly with the model that `model_of` gives."""
+    """The tasks of an algorithm whose parties answer by `answer_of`, mainly with the model that `model_of` gives."""
 
     @task(f"{name}: evaluate", settings=settings, reply=Tally, reveals=Reveals.SCORES)
     def on_own(party: Party, payload: Payload, settings: E) -> Tally:
         rows = party.data.part(settings.part)
-        return dict(tally_of(party, payload, rows, settings)) if len(rows) else {}
+        return dict(answer_of(party, payload, settings).tally(rows)) if len(rows) else {}
 
     @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.SCORES)
     def on_sent(party: Party, payload: SentRows, settings: E) -> Tally:
         rows = Dataset.of(party.data.train.schema, payload["features"], payload["target"], name="sent rows")
-        return dict(tally_of(party, payload, rows, settings))
+        return dict(answer_of(party, payload, settings).tally(rows))
 
     @task(f"{name}: fingerprint own model", settings=settings, reply=Fingerprint, reveals=Reveals.NOTHING)
     def fingerprint(party: Party, payload: Payload, settings: E) -> Fingerprint:
         return {"sha256": sha256_of(model_of(party, payload, settings))}
 
-    return Inference(on_own, on_sent, fingerprint)
+    return Inference(on_own, on_sent, fingerprint, answer_of)
 
 
 def by_model(name: str, settings: type[E], model_of: Callable[[Party, Any, E], Arrays]) -> Inference:
     """The tasks of an algorithm whose parties each answer with one model."""
 
-    def tally_of(party: Party, payload: Payload, rows: Dataset, settings: E) -> Tally:
-        return settings.learner.evaluate(model_of(party, payload, settings), rows)
+    def answer_of(party: Party, payload: Payload, settings: E) -> One:
+        return One(settings.learner, model_of(party, payload, settings))
 
-    return inference(name, settings, tally_of, model_of)
+    return inference(name, settings, answer_of, model_of)
 
 
 def own_or_received(party: Party, payload: Payload, settings: object) -> Arrays:

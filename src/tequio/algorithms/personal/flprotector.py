@@ -27,6 +27,7 @@ from tequio.algorithms.personal.answering import (
 )
 from tequio.algorithms.training import Phase, job_from, train, training_task
 from tequio.data.dataset import Dataset
+from tequio.errors import PayloadError
 from tequio.federation.aggregation import Aggregator, Mean, difference, shifted
 from tequio.federation.aggregators.consistency import Consistency, ConsistencyPlus
 from tequio.federation.averaging import Weights, averaging_round
@@ -34,12 +35,16 @@ from tequio.federation.evaluation import EvaluateSettings
 from tequio.federation.payload import Payload
 from tequio.federation.task import Count, Reveals, Sums, TrainSettings, record, task
 from tequio.federation.topology import ClientServer, Topology
+from tequio.learners.answers import Answer, learner_of
 from tequio.learners.learner import Arrays, Learner
 from tequio.learners.metrics import merge, summarise
 from tequio.learners.routers.router import Own, Router, fit_router, is_own
-from tequio.registry import build, register
+from tequio.registry import build, from_plain, register, to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tequio.data.dataset import Schema
     from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.averaging import Averaged
     from tequio.federation.evaluation import Part
@@ -281,24 +286,69 @@ def describe_rows(party: Party, payload: Payload, settings: RouterSettings) -> P
     return dict(settings.router.describe(party.data.train))
 
 
-def answered_by_own(party: Party, payload: IncrementPayload, rows: Dataset,
-                    settings: RoutedSettings) -> NDArray[np.bool_]:
-    """Row by row, whether the party's own model answers."""
+@dataclass(frozen=True)
+class Routed(Answer):
+    """A party's own model and the common one; the router says row by row which of them answers.
+
+    Without an own model the common one answers everything, without a router the own one does.
+    """
+
+    kind: ClassVar[str] = "routed"
+    learner: Learner
+    common: Arrays
+    own: Arrays | None = None
+    router: Router | None = None
+    fitted: Payload = field(default_factory=dict)
+
+    def owned(self, rows: Dataset) -> NDArray[np.bool_]:
+        """Row by row, whether the own model answers."""
+        if self.own is None:
+            return np.zeros(len(rows), dtype=bool)
+        if self.router is None:
+            return np.ones(len(rows), dtype=bool)
+        return is_own(self.router, self.fitted, rows, Own(self.learner, self.own))
+
+    def scores(self, rows: Dataset) -> NDArray[Any]:
+        """Each row by the model that answers it."""
+        mine = self.owned(rows)
+        if self.own is None or not mine.any():
+            return self.learner.predict(self.common, rows)
+        own = self.learner.predict(self.own, rows.take(mine))
+        scores = np.empty((len(rows), *own.shape[1:]), own.dtype)
+        scores[mine] = own
+        if not mine.all():
+            scores[~mine] = self.learner.predict(self.common, rows.take(~mine))
+        return scores
+
+    def tally(self, rows: Dataset) -> Tally:
+        """Both models' rows, counted by the learner."""
+        mine = self.owned(rows)
+        models = ((self.own, mine), (self.common, ~mine))
+        return merge([self.learner.evaluate(model, rows.take(which)) for model, which in models
+                      if model is not None and which.any()])
+
+    def to_payload(self) -> Payload:
+        """Learner and router by name, and both models."""
+        return {"learner": to_plain(self.learner), "router": to_plain(self.router), "fitted": self.fitted,
+                "common": self.common, "own": self.own}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any], schema: Schema) -> Routed:
+        """Learner and router are built again by name."""
+        router = from_plain(payload["router"])
+        if router is not None and not isinstance(router, Router):
+            raise PayloadError(f"a model names a {type(router).__name__} as its router, which is none")
+        return cls(learner_of(payload["learner"]), payload["common"], payload["own"], router, payload["fitted"])
+
+
+def answer_here(party: Party, payload: IncrementPayload, settings: RoutedSettings) -> Routed:
+    """How this party answers."""
     kept = party.recall(Increment)
-    if "delta" not in kept or not settings.personal:
-        return np.zeros(len(rows), dtype=bool)
-    if settings.router is None:
-        return np.ones(len(rows), dtype=bool)
-    return is_own(settings.router, kept["router"], rows, Own(settings.learner, personal_model(party, payload)))
+    own = personal_model(party, payload) if "delta" in kept and settings.personal else None
+    return Routed(settings.learner, payload["model"], own, settings.router, kept.get("router", {}))
 
 
-def _tally(party: Party, payload: IncrementPayload, rows: Dataset, settings: RoutedSettings) -> Tally:
-    mine = answered_by_own(party, payload, rows, settings)
-    models = ((personal_model(party, payload), mine), (payload["model"], ~mine))
-    return merge([settings.learner.evaluate(model, rows.take(which)) for model, which in models if which.any()])
-
-
-_INFERENCE = on_own, on_sent, fingerprint = inference("flprotector", RoutedSettings, _tally, personal_model)
+_INFERENCE = on_own, on_sent, fingerprint, _ = inference("flprotector", RoutedSettings, answer_here, personal_model)
 
 
 class RoutedRows(TypedDict):
@@ -320,7 +370,7 @@ def where_rows_go(party: Party, payload: RoutedRows, settings: RoutedSettings) -
     """Of rows that the coordinator sends, which the party's own model would answer, and how novel they are."""
     rows = Dataset.of(party.data.train.schema, payload["features"], np.zeros(len(payload["features"]), dtype=np.int64))
     model: IncrementPayload = {"model": payload["model"]}
-    reply: RouteReply = {"own": answered_by_own(party, model, rows, settings)}
+    reply: RouteReply = {"own": answer_here(party, model, settings).owned(rows)}
     fitted = party.recall(Increment).get("router")
     if settings.router is not None and fitted is not None:
         reply["novelty"] = settings.router.novelty(fitted, rows, Own(settings.learner, personal_model(party, model)))

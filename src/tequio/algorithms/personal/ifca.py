@@ -14,7 +14,7 @@ from annotated_types import Ge
 from tequio.algorithms.personal.answering import Inference, Personal, by_model
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of
 from tequio.federation.aggregation import shifted
-from tequio.federation.algorithm import State
+from tequio.federation.algorithm import Answering, State
 from tequio.federation.averaging import (
     Weights,
     aggregate,
@@ -82,6 +82,13 @@ class Ifca(Personal):
                                        "clusters": [reply.payload["cluster"] for reply in replies]})
         return finish_round(self, federation, state, chosen, replies, models, clusters=memories)
 
+    def answer(self, state: State) -> None:
+        """There are several models, of which each party has one."""
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """Every party chooses among the common models."""
+        return replace(super().answering(federation, state), parties=tuple(federation.eligible().tolist()))
+
     def fingerprints(self, federation: Federation, state: State) -> list[str]:
         """None: every model that parties answer with is a common one."""
         return []
@@ -139,4 +146,4 @@ def _best_model(party: Party, payload: Clusters, settings: EvaluateSettings) -> 
 
 
 train_best = training_task("ifca.train", TrainSettings, ClusterReply, Phase(_job, _reply))
-_INFERENCE = on_own, on_sent, fingerprint = by_model("ifca", EvaluateSettings, _best_model)
+_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("ifca", EvaluateSettings, _best_model)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tequio.federation.averaging import finish_round, select
 from tequio.federation.evaluation import Part
 from tequio.federation.payload import Payload
 from tequio.federation.task import Count, Reveals, TimedSettings, record, task
+from tequio.learners.answers import Answer, learner_of
 from tequio.learners.learner import Learner, LocalTraining, Tally
 from tequio.learners.metrics import higher_is_better, summarise, tally
 from tequio.learners.trees.learner import TreeLearner
@@ -102,6 +103,10 @@ class Voting(TreeAlgorithm):
         model = {**state.model, "members": members, "weights": _weights(replies)}
         return finish_round(self, federation, state, chosen, replies, model if members else None)
 
+    def answer(self, state: State) -> Vote | None:
+        """The members' vote."""
+        return Vote(tuple(self.offered), state.model) if state.model["members"] else None
+
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:
         """Each party's tally of the vote on its own rows."""
@@ -116,6 +121,28 @@ class Voting(TreeAlgorithm):
         if not state.model["members"]:
             return None
         return tally(rows.schema.target, vote(self.offered, state.model, rows), rows.target)
+
+
+@dataclass(frozen=True)
+class Vote(Answer):
+    """The vote of parties' models."""
+
+    kind: ClassVar[str] = "vote"
+    learners: tuple[TreeLearner | Learner, ...]
+    model: Payload
+
+    def scores(self, rows: Dataset) -> NDArray[np.float64]:
+        """The members' scores in the mean."""
+        return vote(self.learners, self.model, rows)
+
+    def to_payload(self) -> Payload:
+        """The learners by name, and the members."""
+        return {"learners": [to_plain(learner) for learner in self.learners], "model": self.model}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any], schema: Schema) -> Vote:
+        """The learners are built again by name."""
+        return cls(tuple(learner_of(plain) for plain in payload["learners"]), payload["model"])
 
 
 def vote(learners: Sequence[TreeLearner | Learner], model: Payload, rows: Dataset) -> NDArray[np.float64]:

@@ -93,6 +93,9 @@ class VerticalAlgorithm(Algorithm):
                 federation.record("paused", {"round": federation.round, "cause": missing.message})
                 return state
 
+    def answer(self, state: State) -> None:
+        """Every party holds a part of the model."""
+
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """The label holder's tally on the common rows of a part."""
         roles = roles_of(federation)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Target, load_schema
-from tequio.data.inputs.column import columns_of, settle
+from tequio.data.inputs.column import Column, columns_of, settle, usual_values
 from tequio.data.inputs.encoding import (
     arrays_from_torch,
     encode_features,
@@ -26,14 +26,14 @@ from tequio.data.inputs.tables import columns_from_arrow, columns_from_file, col
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from tequio.data.dataset import Array
-    from tequio.data.inputs.column import Column, Columns, Missing
+    from tequio.data.inputs.column import Columns, Missing
     from tequio.data.inputs.encoding import AskedKind
 
 
-__all__ = ["read"]
+__all__ = ["content_of", "read"]
 
 
 def read(data: Any, *, target: str | Sequence[str] | None = None, target_kind: AskedKind = "auto",
@@ -73,13 +73,31 @@ def from_columns(columns: Columns, targets: Sequence[str], *, target_kind: Asked
     names = schema.names if schema else [column for column in columns if column not in (*targets, *roles)]
     if not names:
         raise DataError(f"'{name}' has no column left to learn from")
+    usual = usual_values(columns, names, missing)
     columns = settle(columns, names, [*targets, *roles], missing)
     inputs, outputs = [columns[column] for column in names], [columns[column] for column in targets]
     if schema is None:
         schema = Schema(tuple(infer_feature(column, categorical) for column in inputs),
                         infer_target(outputs, target_kind, targets[0] if len(targets) == 1 else "labels"))
     return Dataset.of(schema, encode_features(inputs, schema.features), encode_target(outputs, schema.target),
-                      ids=_labels(columns, id), groups=_labels(columns, group), name=name)
+                      ids=_labels(columns, id), groups=_labels(columns, group), name=name, usual=usual)
+
+
+def content_of(data: Any, wanted: Collection[str]) -> tuple[Columns | tuple[Any, ...], tuple[str, ...]]:
+    """The wanted columns that an object or a file has, and the names of all others; or (features, target) arrays."""
+    if isinstance(data, Mapping):
+        rest = tuple(str(name) for name in data if name not in wanted)
+        kept = {name: values for name, values in data.items() if name in wanted}
+        known = {name: values for name, values in kept.items() if isinstance(values, Column)}
+        return (known if len(known) == len(kept) else columns_of(kept)), rest
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        return columns_from_frame(data[[name for name in data.columns if str(name) in wanted]]), tuple(
+            str(name) for name in data.columns if str(name) not in wanted)
+    if hasattr(data, "column_names") and hasattr(data, "select"):
+        return columns_from_arrow(data.select([name for name in data.column_names if name in wanted])), tuple(
+            name for name in data.column_names if name not in wanted)
+    content, _ = _content(data, None)
+    return (content, ()) if isinstance(content, tuple) else content_of(content, wanted)
 
 
 def _content(data: Any, target: str | Sequence[str] | None) -> tuple[Columns | tuple[Any, ...], Sequence[str] | None]:

@@ -165,6 +165,14 @@ def settle(columns: Columns, features: Sequence[str], others: Sequence[str], pol
     return {name: _filled(column, policy) if name in features else column for name, column in columns.items()}
 
 
+def usual_values(columns: Columns, features: Sequence[str], policy: Missing) -> dict[str, float | str]:
+    """What stands in for a missing value of each column under a policy that fills them in."""
+    if policy == "category":
+        return {name: MISSING_CATEGORY for name in features if columns[name].is_text}
+    known = {name: columns[name] for name in features if policy == "median"}
+    return {name: _middle(column) for name, column in known.items() if len(column.present)}
+
+
 def settle_array(features: Array, policy: Missing) -> tuple[Array, NDArray[np.bool_]]:
     """The same for an array of numbers: the array, filled, and which of its rows to keep."""
     flat = features.reshape(len(features), -1)

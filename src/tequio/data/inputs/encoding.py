@@ -130,7 +130,10 @@ def from_arrays(features: Matrix, target: Any = None, *, target_kind: AskedKind 
     """
     values = _feature_array(features)
     keep = np.ones(values.shape[0], dtype=bool)
+    middle = np.empty(0)
     if not sparse.issparse(values):
+        if missing == "median" and len(values):
+            middle = np.nanmedian(values.reshape(len(values), -1), axis=0)
         values, keep = settle_array(values, missing)
     columns = _target_columns(target, values.shape[0], missing, keep)
     kept = keep.all()
@@ -139,7 +142,8 @@ def from_arrays(features: Matrix, target: Any = None, *, target_kind: AskedKind 
     declared, encoded = _encoded_target(columns, target_kind, schema, class_names)
     shape = tuple(values.shape[1:])
     schema = schema or Schema(tuple(Feature(f"x{column}") for column in range(int(np.prod(shape)))), declared, shape)
-    return Dataset.of(schema, values, encoded, name=name)
+    usual = {column: float(value) for column, value in zip(schema.names, middle, strict=False) if np.isfinite(value)}
+    return Dataset.of(schema, values, encoded, name=name, usual=usual)
 
 
 def arrays_from_torch(dataset: Any) -> tuple[Array, Array | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import Counter
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -44,16 +45,23 @@ def columns_from_file(path: Path) -> Columns:
 
 def columns_from_csv(path: Path) -> Columns:
     """Columns of a delimited text file with a header line; comma, semicolon, tab or bar is found from the header."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") if path.suffix == ".gz" else \
-                path.open(encoding="utf-8-sig", newline="") as lines:
-            header, rows = _parse_csv(lines, path)
-    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as cause:
-        raise DataError(f"'{path}' cannot be read as a UTF-8 text table: {cause}",
-                        remedy="save it as UTF-8 CSV") from cause
+    with opened_csv(path) as (header, lines):
+        rows = list(lines)
     values = [np.array(column, dtype=object) for column in zip(*rows, strict=True)] or [np.empty(0, dtype=object)
                                                                                         for _ in header]
     return columns_of(dict(zip(header, values, strict=True)), parse=True)
+
+
+@contextmanager
+def opened_csv(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """The names of the columns, and the lines below them as lists of texts, to be read while the file is open."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") if path.suffix == ".gz" else \
+                path.open(encoding="utf-8-sig", newline="") as lines:
+            yield _parse_csv(lines, path)
+    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as cause:
+        raise DataError(f"'{path}' cannot be read as a UTF-8 text table: {cause}",
+                        remedy="save it as UTF-8 CSV") from cause
 
 
 def columns_from_parquet(path: Path) -> Columns:
@@ -87,7 +95,7 @@ def _arrow_values(column: Any) -> Any:
     return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy()
 
 
-def _parse_csv(lines: Iterable[str], path: Path) -> tuple[list[str], list[list[str]]]:
+def _parse_csv(lines: Iterable[str], path: Path) -> tuple[list[str], Iterator[list[str]]]:
     first = next(iter(lines), "")
     if not first.strip():
         raise DataError(f"'{path}' is empty", remedy="the first line has to name the columns")
@@ -95,7 +103,7 @@ def _parse_csv(lines: Iterable[str], path: Path) -> tuple[list[str], list[list[s
     reader = csv.reader(chain([first], lines), delimiter=delimiter)
     header = [name.strip() for name in next(reader)]
     _unique(header, f"'{path}'")
-    return header, list(_checked_rows(reader, len(header), path))
+    return header, _checked_rows(reader, len(header), path)
 
 
 def _checked_rows(reader: Any, width: int, path: Path) -> Iterator[list[str]]:

@@ -9,7 +9,8 @@ and the merged statistics equal those of the pooled rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordinal, Regroup
 from tequio.data.preprocessing.preparation import Preparation, Statistics
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
 
 
-__all__ = ["PREPARATIONS", "Preparation", "Statistics", "fit_together", "preparations", "prepare"]
+__all__ = ["PREPARATIONS", "Fitted", "Preparation", "Statistics", "fit_and_prepare", "fit_together", "preparations",
+           "prepare"]
 
 PREPARATIONS: dict[str, type[Preparation]] = {
     "discretise": Discretise,
@@ -35,6 +37,35 @@ PREPARATIONS: dict[str, type[Preparation]] = {
     "regroup": Regroup,
     "standardise": Standardise,
 }
+
+
+_NEEDED = {Discretise: ("low", "high", "cuts"), MinMax: ("low", "high"), Standardise: ("mean", "scale")}
+"""What of the fitted statistics each step needs to be applied; the rest only helps to merge them."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Steps with what they were fitted to, so that rows that come later are prepared like those of the training."""
+
+    steps: tuple[Preparation, ...] = ()
+    statistics: tuple[Statistics, ...] = ()
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """The prepared rows."""
+        for step, fitted in zip(self.steps, self.statistics, strict=True):
+            dataset = step.apply(dataset, fitted)
+        return dataset
+
+    def to_payload(self) -> dict[str, Any]:
+        """As plain data and arrays."""
+        names = {made: name for name, made in PREPARATIONS.items()}
+        tables = [{"name": names[type(step)], **asdict(step)} for step in self.steps]  # type: ignore[call-overload]
+        return {"steps": tables, "statistics": [dict(fitted) for fitted in self.statistics]}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Fitted:
+        """Back from plain data."""
+        return cls(tuple(preparations(payload["steps"])), tuple(payload["statistics"]))
 
 
 def preparations(wanted: Sequence[str | Mapping[str, object]]) -> list[Preparation]:
@@ -52,13 +83,21 @@ def fit_together(step: Preparation, parts: Sequence[Dataset]) -> Statistics:
 
 def prepare(steps: Sequence[Preparation], fit_on: Sequence[Dataset], datasets: Sequence[Dataset]) -> list[Dataset]:
     """Fit the steps one after the other on `fit_on` (the training rows, by party) and apply them to `datasets`."""
-    fit_on, prepared = list(fit_on), list(datasets)
+    return fit_and_prepare(steps, fit_on, datasets)[1]
+
+
+def fit_and_prepare(steps: Sequence[Preparation], fit_on: Sequence[Dataset],
+                    datasets: Sequence[Dataset]) -> tuple[Fitted, list[Dataset]]:
+    """The same, with what the steps were fitted to."""
+    fit_on, prepared, kept = list(fit_on), list(datasets), []
     for step in steps:
         statistics = fit_together(step, fit_on)
         # the training rows are usually in both lists; they are prepared once
         done = {key: step.apply(dataset, statistics) for key, dataset in _distinct([*fit_on, *prepared]).items()}
         fit_on, prepared = [done[id(part)] for part in fit_on], [done[id(dataset)] for dataset in prepared]
-    return prepared
+        needed = _NEEDED.get(type(step), ())
+        kept.append({name: values for name, values in statistics.items() if name in needed})
+    return Fitted(tuple(steps), tuple(kept)), prepared
 
 
 def _distinct(datasets: Sequence[Dataset]) -> dict[int, Dataset]:

@@ -10,7 +10,7 @@ import numpy as np
 from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
 from tequio.data.inputs import read
 from tequio.data.partition import Split
-from tequio.data.preprocessing import preparations
+from tequio.data.preprocessing import Fitted
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.holding import fit_everywhere
 from tequio.errors import ConfigError, DataError
@@ -24,6 +24,7 @@ from tequio.experiments.running.scenario import Scenario, make_algorithm, make_s
 from tequio.federation import payload as payloads
 from tequio.federation.federation import Rules
 from tequio.federation.population import elsewhere
+from tequio.models.rows import Reading
 from tequio.registry import build
 
 if TYPE_CHECKING:
@@ -70,20 +71,22 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, plac
     population = _population(config, roster)
     test = _test_rows(config, population)
     preparation = _preparation(config, engine, population, place)
+    reading = Reading(population.schema, "float64")
     if preparation:
         rows = [_no_rows(population.schema), *([test] if test is not None else [])]
-        for step, statistics in zip(preparations(preparation["steps"]), preparation["statistics"], strict=True):
-            rows = [step.apply(dataset, statistics) for dataset in rows]
+        fitted = Fitted.from_payload(preparation)
+        rows = [fitted.apply(dataset) for dataset in rows]
         population = elsewhere(rows[0].schema, list(roster), [hello.rows for hello in roster.values()],
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
+        reading = replace(reading, preparation=fitted)
     agreed = schema_to_json(population.schema) if _by_columns(config) else next(iter(roster.values())).schema
     store.write_whole(place / store.SCHEMA, agreed.encode())
     rules = Rules(**config.rules)
     algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
                     warnings=tuple(privacy_warnings(ledger)), ledger=ledger,
-                    announced={"schema": agreed, "preparation": preparation})
+                    announced={"schema": agreed, "preparation": preparation}, reading=reading)
 
 
 def _no_rows(schema: Schema) -> Dataset:

@@ -17,14 +17,19 @@ from tequio.experiments.running import store
 from tequio.experiments.running.store import MODELS, Plain, explained, write_whole
 from tequio.experiments.running.table import Table, read_csv, shown
 from tequio.federation.aggregation import leaves, sha256_of
+from tequio.models import folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+    from torch import nn
+
     from tequio.experiments.config.tables import Config
     from tequio.federation.payload import Payload
-
+    from tequio.models.model import Model
+    from tequio.models.rows import Unseen
 
 
 BASELINES = ("alone", "centralised")
@@ -97,6 +102,30 @@ class Result:
     def model(self) -> Payload:
         """The model: named arrays."""
         return read_model(self.folder)
+
+    @cached_property
+    def trained(self) -> Model:
+        """The model as something to ask about rows."""
+        return folder.load(self.folder)
+
+    def predict(self, rows: Any, *, party: str = "", unseen: Unseen = "error") -> NDArray[Any]:
+        """The class, the number, the labels or the cluster of each row: see `Model.predict`."""
+        return self._of(party).predict(rows, unseen=unseen)
+
+    def predict_proba(self, rows: Any, *, party: str = "", unseen: Unseen = "error") -> NDArray[np.float64]:
+        """Probabilities of the classes or labels of each row: see `Model.predict_proba`."""
+        return self._of(party).predict_proba(rows, unseen=unseen)
+
+    def score(self, rows: Any, target: Any = None, *, party: str = "", unseen: Unseen = "error") -> dict[str, float]:
+        """The metrics of rows whose truth is known: see `Model.score`."""
+        return self._of(party).score(rows, target, unseen=unseen)
+
+    def module(self, party: str = "") -> nn.Module:
+        """A plain torch module with the trained weights; it takes prepared rows and gives outputs before softmax."""
+        return self._of(party).module()
+
+    def _of(self, party: str) -> Model:
+        return self.trained.of(party) if party else self.trained
 
     @cached_property
     def model_rounds(self) -> list[int]:

@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import tequio
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, PayloadError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
 from tequio.experiments.running import store
 from tequio.experiments.running.limits import Progress, StopRules
-from tequio.experiments.running.measuring import Measured, hand_over, measure
+from tequio.experiments.running.measuring import Measured, among_honest, hand_over, measure
 from tequio.experiments.running.participation import participation, participation_table, selection_metrics
 from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
 from tequio.experiments.running.results import Result, model_sha256, write_model, write_round_model
@@ -25,6 +25,9 @@ from tequio.experiments.running.transcripts import kept_transcript, write_messag
 from tequio.federation.aggregation import difference, squared_norm
 from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
+from tequio.federation.population import Party
+from tequio.models import folder
+from tequio.models.model import Model
 from tequio.privacy.ledger import statement
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from tequio.experiments.config.tables import Config
     from tequio.federation.algorithm import State
     from tequio.federation.exchange import Engine
+    from tequio.learners.answers import Answer
 
 
 def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
@@ -240,7 +244,7 @@ class Run:
         if len(final.labels):
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
-        summary = self._summary() | {"model": path.name, "model_sha256": sha256}
+        summary = self._summary() | {"model": path.name, "model_sha256": sha256, **self._keep_answers(state)}
         if self._federation.notary is not None:
             self._federation.notary.append("end", {"rounds": self._federation.round,
                                                    "model_sha256": summary["model_sha256"]})
@@ -255,6 +259,19 @@ class Run:
         store.write_whole(self._folder / store.PARTICIPATION, table.to_csv().encode())
         write_messages(self._folder)
         store.write_json(self._folder / store.SUMMARY, as_json(summary))
+
+    def _keep_answers(self, state: State) -> Plain:
+        """Write the model as something to ask: how it reads rows and how it answers them."""
+        if self._scenario.reading is None:
+            return {}
+        model = trained_model(self._config, self._scenario, self._federation, self._engine, state)
+        try:
+            with store.explained(self._folder / folder.FOLDER):
+                sha256 = folder.save(model, self._folder / folder.FOLDER)
+        except (ConfigError, PayloadError) as cause:  # the run itself is sound
+            self._recorder.event("warning", {"message": f"nobody can ask this model about rows: {cause.message}"})
+            return {}
+        return {"model_folder": folder.FOLDER, "model_folder_sha256": sha256}
 
     def _fingerprints(self, state: State) -> list[str]:
         """Hashes of the parties' own models, which stay with them; of those parties that can still be reached."""
@@ -274,6 +291,25 @@ class Run:
                 "bytes_down": now.training.bytes_down, "messages": now.training.messages,
                 "evaluation_bytes_up": now.evaluation.bytes_up, "evaluation_bytes_down": now.evaluation.bytes_down,
                 "warnings": list(self._scenario.warnings)}
+
+
+def trained_model(config: Config, scenario: Scenario, federation: Federation, engine: Engine, state: State) -> Model:
+    """What a state of a run has learnt, to be asked about rows. Models of real parties stay with them."""
+    asking, algorithm = among_honest(scenario, federation), scenario.algorithm
+    who = algorithm.answering(asking, state)
+    own: dict[str, Answer] = {}
+    if who.parties and not isinstance(engine, Announcing):
+        states = engine.states()
+        for party in who.parties:
+            home = Party(party, federation.round, dict(states.get(party, {})), scenario.population)
+            answer = algorithm.own_answer(home, asking, state)
+            if answer is not None:
+                own[federation.name(party)] = answer
+    assert scenario.reading is not None
+    facts = {"run": config.name, "algorithm": config.algorithm["name"], "data": config.data.name,
+             "config_hash": config_hash(config), "rounds": federation.round, "seed": config.seed}
+    return Model(scenario.reading, algorithm.answer(state), own, who.speaks,
+                 tuple(federation.name(party) for party in who.scored), facts)
 
 
 def _added(before: Traffic, after: Traffic) -> dict[str, int]:

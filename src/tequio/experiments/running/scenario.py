@@ -18,7 +18,7 @@ from tequio.data.catalogue.entry import Loaded, facts_of
 from tequio.data.dataset import Dataset
 from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.partition import Partition, Split, hold_out
-from tequio.data.preprocessing import preparations, prepare
+from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import GIVEN_DATA, build_named
 from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
@@ -29,6 +29,7 @@ from tequio.federation.devices import Always, Instant, consenting
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
+from tequio.models.rows import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tequio.privacy.ledger import Ledger
 
     Kept = tuple[Dataset | None, ...]
+    Applied = tuple[Fitted, dict[str, Fitted]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Scenario:
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
-    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it.
+    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it, and
+    `reading` says how rows become what the model is asked about.
     """
 
     population: Population
@@ -70,6 +73,7 @@ class Scenario:
     ledger: Ledger | None = None
     announced: Mapping[str, object] = field(default_factory=dict)
     fresh: Dataset | None = None
+    reading: Reading | None = None
 
 
 def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
@@ -79,6 +83,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
     """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    raw = train
     train, validation = _kept_back(config, train)
     train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
@@ -87,7 +92,8 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
-    population, (test, validation, root, fresh) = prepared(population, (test, validation, root, fresh), config.data)
+    population, (test, validation, root, fresh), fitted = prepared(population, (test, validation, root, fresh),
+                                                                   config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
     algorithm = make_algorithm(config)
     check_pooling(algorithm.components, population.schema)
@@ -95,7 +101,8 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
         algorithm = with_parts(algorithm, attack=hostility)
     algorithm, ledger = with_ledger(config, algorithm, population, rules, clock, hostility)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
-                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh)
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh,
+                    reading=Reading.of(raw, *fitted))
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -234,44 +241,50 @@ def one_class_parties(population: Population) -> NDArray[np.int64]:
     return held[alike]
 
 
-def prepared(population: Population, kept: Kept, how: Data) -> tuple[Population, Kept]:
-    """The population and the coordinator's own rows, where it has such, after the config's steps.
+def prepared(population: Population, kept: Kept, how: Data) -> tuple[Population, Kept, Applied]:
+    """The population and the coordinator's own rows, where it has such, after the config's steps; and what these were
+    fitted to, for the coordinator's rows and for each party's where that differs.
 
     Federated: each party fits its own training rows and the merged statistics are used by all. Local: everyone uses
     statistics of its own rows only, the coordinator those of each of its own sets (it has no others).
     """
     steps = preparations(how.prepare)
     if not steps:
-        return population, kept
+        return population, kept, (Fitted(), {})
     if population.partition.columns is not None:
         return _by_column(population, kept, steps)
     if how.prepare_scope == "federated":
         return _together(population, kept, steps, [population.view(party).train for party in range(len(population))])
-    return _apart(population, steps), tuple(
-        None if rows is None else prepare(steps, [rows], [rows])[0] for rows in kept)
+    apart = [None if rows is None else fit_and_prepare(steps, [rows], [rows]) for rows in kept]
+    population, own = _apart(population, steps)
+    first = next((done[0] for done in apart if done is not None), Fitted())
+    return population, tuple(None if done is None else done[1][0] for done in apart), (first, own)
 
 
 def _together(population: Population, kept: Kept, steps: Sequence[Preparation],
-              fit_on: Sequence[Dataset]) -> tuple[Population, Kept]:
-    dataset, *rest = prepare(steps, fit_on, [population.dataset, *(rows for rows in kept if rows is not None)])
+              fit_on: Sequence[Dataset]) -> tuple[Population, Kept, Applied]:
+    fitted, (dataset, *rest) = fit_and_prepare(
+        steps, fit_on, [population.dataset, *(rows for rows in kept if rows is not None)])
     changed = iter(rest)
     return _with(population, dataset, population.partition), tuple(
-        None if rows is None else next(changed) for rows in kept)
+        None if rows is None else next(changed) for rows in kept), (fitted, {})
 
 
-def _apart(population: Population, steps: Sequence[Preparation]) -> Population:
+def _apart(population: Population, steps: Sequence[Preparation]) -> tuple[Population, dict[str, Fitted]]:
     dealt = replace(population.partition, labels=None)
-    parts = [prepare(steps, [population.view(party).train], [dealt.view(population.dataset, party)])[0]
-             for party in range(len(population))]
+    done = [fit_and_prepare(steps, [population.view(party).train], [dealt.view(population.dataset, party)])
+            for party in range(len(population))]
+    parts = [changed[0] for _, changed in done]
     if any(part.schema != parts[0].schema for part in parts):
         raise DataError("parties that prepare their rows apart end up with different columns",
                         remedy="set data.prepare_scope = 'federated'")
     places = np.split(np.arange(sum(map(len, parts))), np.cumsum([len(part) for part in parts])[:-1])
     dealt = Partition.of(places, names=dealt.names, categories=dealt.categories, labels=population.partition.labels)
-    return _with(population, _stacked(parts), dealt)
+    own = {population.name(party): fitted for party, (fitted, _) in enumerate(done)}
+    return _with(population, _stacked(parts), dealt), own
 
 
-def _by_column(population: Population, kept: Kept, steps: Sequence[Preparation]) -> tuple[Population, Kept]:
+def _by_column(population: Population, kept: Kept, steps: Sequence[Preparation]) -> tuple[Population, Kept, Applied]:
     """Where a party holds some columns, statistics of a column are its holder's own either way."""
     held = population.dataset.take(np.unique(population.partition.rows))
     changed = _together(population, kept, steps, [held])
