@@ -157,7 +157,7 @@ class Algorithm(ABC):
         """The model that the algorithm made."""
         return state.model
 
-    def answer(self, state: State) -> Answer | None:
+    def answer(self, federation: Federation, state: State) -> Answer | None:
         """How the federation's model answers rows; nothing where there is no such model."""
         return One(self.scorer, self.result(state)) if state.model else None
 

@@ -85,7 +85,7 @@ class Statistics(Algorithm):
             model |= {"labels": list(federation.schema.target.names), "label_counts": count_labels(federation, scope)}
         return state.next({**model, "table": table(model)}, selector=chosen.memory)
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """There is no model."""
 
     def evaluate(self, federation: Federation, state: State, part: Part,

@@ -87,7 +87,7 @@ class TimingOnly(Algorithm):
         """Nothing was learnt."""
         return {}
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """Nothing was learnt."""
 
     def evaluate(self, federation: Federation, state: State, part: Part,

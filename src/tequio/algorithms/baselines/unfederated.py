@@ -83,7 +83,7 @@ class Alone(Algorithm):
         tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
         return dict(sorted(tallies.items()))
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """There is no common model."""
 
     def own_answer(self, party: Party, federation: Federation, state: State) -> One | None:

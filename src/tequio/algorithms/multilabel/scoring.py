@@ -50,7 +50,7 @@ class ThroughHeads(Algorithm):
     def evaluation_settings(self, federation: Federation, part: Part = "test") -> JudgeSettings:
         """Which network of a party is judged, and how."""
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """There is no common model: the parties answer together, each for its labels."""
 
     def own_answer(self, party: Party, federation: Federation, state: State) -> Heads | None:

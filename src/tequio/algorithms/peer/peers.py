@@ -141,9 +141,9 @@ class Gossip(Algorithm):
         return finish_round(self, federation, state, chosen, trained, mean,
                             joined=np.union1d(state.memory["joined"], trained.parties))
 
-    def answer(self, state: State) -> One | None:
+    def answer(self, federation: Federation, state: State) -> One | None:
         """The mean of the peers' models, where the coordinator knows it."""
-        return None if self.sealed else super().answer(state)  # type: ignore[return-value]
+        return None if self.sealed else super().answer(federation, state)  # type: ignore[return-value]
 
     def own_answer(self, party: Party, federation: Federation, state: State) -> One | None:
         """The peer's own model."""

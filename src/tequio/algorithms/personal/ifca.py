@@ -82,7 +82,7 @@ class Ifca(Personal):
                                        "clusters": [reply.payload["cluster"] for reply in replies]})
         return finish_round(self, federation, state, chosen, replies, models, clusters=memories)
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """There are several models, of which each party has one."""
 
     def answering(self, federation: Federation, state: State) -> Answering:

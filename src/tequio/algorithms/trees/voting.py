@@ -103,7 +103,7 @@ class Voting(TreeAlgorithm):
         model = {**state.model, "members": members, "weights": _weights(replies)}
         return finish_round(self, federation, state, chosen, replies, model if members else None)
 
-    def answer(self, state: State) -> Vote | None:
+    def answer(self, federation: Federation, state: State) -> Vote | None:
         """The members' vote."""
         return Vote(tuple(self.offered), state.model) if state.model["members"] else None
 

@@ -93,7 +93,7 @@ class VerticalAlgorithm(Algorithm):
                 federation.record("paused", {"round": federation.round, "cause": missing.message})
                 return state
 
-    def answer(self, state: State) -> None:
+    def answer(self, federation: Federation, state: State) -> None:
         """Every party holds a part of the model."""
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:

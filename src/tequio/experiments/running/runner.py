@@ -308,7 +308,7 @@ def trained_model(config: Config, scenario: Scenario, federation: Federation, en
     assert scenario.reading is not None
     facts = {"run": config.name, "algorithm": config.algorithm["name"], "data": config.data.name,
              "config_hash": config_hash(config), "rounds": federation.round, "seed": config.seed}
-    return Model(scenario.reading, algorithm.answer(state), own, who.speaks,
+    return Model(scenario.reading, algorithm.answer(asking, state), own, who.speaks,
                  tuple(federation.name(party) for party in who.scored), facts)
 
 
