@@ -193,7 +193,7 @@ def test_misprints_are_corrected_and_marked():
 
 
 def test_published_ranks_give_the_published_p():
-    from tequio.experiments.comparing.statistics import chi_squared_tail, friedman_statistic
+    from tequio.models.statistics import chi_squared_tail, friedman_statistic
 
     for table in ("multilabel/table-5.9", "multilabel/table-5.14"):
         for contest in load_study(table, SHIPPED).contests:

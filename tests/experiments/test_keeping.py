@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.comparing.statistics import rank_methods
+from tequio.models.statistics import rank_methods
 from tequio.studies.answers import Decided, Row
 from tequio.studies.description import Contest, load_study
 from tequio.studies.keeping import FILE, configs_of, keep_results, kept_contests, kept_rows, read_kept

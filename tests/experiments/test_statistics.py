@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tequio.errors import DataError
-from tequio.experiments.comparing.statistics import (
+from tequio.models.statistics import (
     Ranking,
     chi_squared_tail,
     critical_difference,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tequio.experiments.comparing.statistics import (
+from tequio.models.statistics import (
     bayesian_signed_rank,
     cohen_d,
     draw_weights,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.pairing import curve_metric, more_is_better
-from tequio.experiments.comparing.statistics import Ranking, rank_methods, wilcoxon_p
 from tequio.experiments.running.recording import as_json
+from tequio.models.statistics import Ranking, rank_methods, wilcoxon_p
 from tequio.studies.comparisons import COMPARISONS, comparison
 from tequio.studies.description import run_and_baseline
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.comparing.statistics import Ranking
 from tequio.experiments.running.recording import as_json
 from tequio.experiments.running.store import SUMMARY, Plain, write_whole
+from tequio.models.statistics import Ranking
 from tequio.studies.answers import Decided, Row, higher_is_better, judge
 from tequio.studies.description import Mean
 

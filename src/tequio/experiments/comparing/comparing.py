@@ -11,7 +11,17 @@ import numpy as np
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.pairing import values_of
-from tequio.experiments.comparing.statistics import (
+from tequio.experiments.comparing.values import (
+    Values,
+    common_rope,
+    contenders,
+    find_runs,
+    fits,
+    means_of_problems,
+    read_values,
+)
+from tequio.experiments.running.recording import as_json
+from tequio.models.statistics import (
     Belief,
     Estimate,
     Friedman,
@@ -30,16 +40,6 @@ from tequio.experiments.comparing.statistics import (
     wilcoxon_p,
     wins_ties_losses,
 )
-from tequio.experiments.comparing.values import (
-    Values,
-    common_rope,
-    contenders,
-    find_runs,
-    fits,
-    means_of_problems,
-    read_values,
-)
-from tequio.experiments.running.recording import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tequio.experiments.comparing.comparing import Comparison, Pair, Standing
-    from tequio.experiments.comparing.statistics import Estimate, Friedman, Ranking
     from tequio.experiments.running.store import Plain
+    from tequio.models.statistics import Estimate, Friedman, Ranking
 
 
 MOST_PAIRS = 45
