@@ -32,10 +32,15 @@ class ConfigError(TequioError):
 
 
 class DataError(TequioError):
-    """A dataset, schema or partition cannot be used as asked."""
+    """A dataset, schema or partition cannot be used as asked. `row` and `column` say where, if it is one place."""
 
     id = "data"
     exit_code = 3
+
+    def __init__(self, message: str, *, remedy: str = "", row: int | None = None, column: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.row = row
+        self.column = column
 
 
 class PayloadError(TequioError):

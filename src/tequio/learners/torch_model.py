@@ -126,11 +126,17 @@ def model_for(builder: Builder, schema: Schema) -> TorchModel:
     return _kept.models[key][2]
 
 
-def plain_module(builder: Builder, schema: Schema, model: Arrays) -> nn.Module:
-    """A module of its own with a model's parameters, in evaluation mode."""
+def own_model(builder: Builder, schema: Schema, model: Arrays) -> TorchModel:
+    """A module that no learner shares, with a model's parameters, in evaluation mode."""
     ready = _prepare(builder, schema)
     ready.load(model)
-    return ready.module.eval()
+    ready.module.eval()
+    return ready
+
+
+def plain_module(builder: Builder, schema: Schema, model: Arrays) -> nn.Module:
+    """The module of such a model alone."""
+    return own_model(builder, schema, model).module
 
 
 def fresh_model(builder: Builder, schema: Schema, rng: np.random.Generator) -> Arrays:

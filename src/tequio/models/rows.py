@@ -213,7 +213,7 @@ def _settled_array(reading: Reading, features: Array, wrong: NDArray[np.bool_], 
     if unseen == "skip":
         return features, np.asarray(~wrong.any(axis=1))
     if unseen == "error" and name not in reading.filled:
-        raise _unusable(f"row {row + first} has no value in column '{name}'")
+        raise _unusable(f"row {row + first} has no value in column '{name}'", row + first, name)
     flat = features.reshape(len(features), -1).copy()
     for place in np.flatnonzero(wrong.any(axis=0)):
         flat[wrong[:, place], place] = _usual(reading, reading.schema.names[place])
@@ -234,7 +234,7 @@ def _from_columns(reading: Reading, columns: Columns, target: Any, unseen: Unsee
                 missing = [name for name in schema.names if name not in columns]
                 raise DataError(f"the rows lack {len(missing)} of the model's {len(schema.names)} columns: "
                                 f"{_listed(missing)}", remedy=f"{nearest(missing[0], columns)} To take their usual "
-                                "values instead: --unseen fill")
+                                "values instead: --unseen fill", column=missing[0])
             features[:, place] = _code(feature.domain, _usual(reading, feature.name))
             continue
         values, wrong = _codes(column, feature.domain) if feature.domain is not None else _numbers(column)
@@ -320,13 +320,13 @@ def _settled(reading: Reading, column: Column, domain: Sequence[str] | None, val
         text = "no value" if column.missing[row] else f"'{column.texts()[row]}'"
         what = f", of which the model knows {_listed(list(domain))}" if domain else ", which is no number" \
             if not column.missing[row] else ""
-        raise _unusable(f"row {row + first} has {text} in column '{column.name}'{what}{more}")
+        raise _unusable(f"row {row + first} has {text} in column '{column.name}'{what}{more}", row + first, column.name)
     return np.where(wrong, _code(domain, _usual(reading, column.name)), values)
 
 
-def _unusable(message: str) -> DataError:
-    return DataError(f"{message}; the first row is 0", remedy="mend the value, or take the usual value instead "
-                     "(--unseen fill), or leave such rows without an answer (--unseen skip)")
+def _unusable(message: str, row: int, column: str) -> DataError:
+    return DataError(f"{message}; the first row is 0", remedy="fix the value, or take the usual value instead "
+                     "(--unseen fill), or leave such rows without an answer (--unseen skip)", row=row, column=column)
 
 
 def _usual(reading: Reading, name: str) -> float | str:
@@ -337,7 +337,7 @@ def _usual(reading: Reading, name: str) -> float | str:
     if "mean" in first and name in numbers and len(numbers) == len(first["mean"]):
         return float(first["mean"][numbers.index(name)])
     raise DataError(f"the model knows no usual value of column '{name}'", remedy="fill it in yourself, or leave such "
-                    "rows out: --unseen skip")
+                    "rows out: --unseen skip", column=name)
 
 
 def _code(domain: Sequence[str] | None, value: float | str) -> float:
