@@ -15,6 +15,7 @@ from tequio.cli import (
     data,
     doctor,
     explain,
+    fairness,
     flower,
     leakage,
     models,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run.run, "search": search.search, "ui": ui.ui, "list": listing.list, "show": show.show,
     "compare": compare.compare, "report": report.report, "explain": explain.explain, "predict": predict.predict,
-    "participation": participation.participation, "leakage": leakage.leakage, "probe": probe.probe,
+    "fairness": fairness.fairness, "participation": participation.participation, "leakage": leakage.leakage,
+    "probe": probe.probe,
     "verify": verify.verify, "data": data.app, "models": models.app, "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "flower": flower.app, "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
