@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
+from . import warm
 from .blocks import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorial").glob("*.ipynb"))
@@ -31,14 +33,20 @@ def test_it_is_stored_without_output(path):
 
 @pytest.mark.filterwarnings("ignore")  # what the notebook machinery warns of is its own affair
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
-def test_it_runs_and_shows_its_results(path, tmp_path, monkeypatch):
+def test_it_runs_and_shows_its_results(path, tmp_path, monkeypatch, socket):
     pytest.importorskip("ipykernel")
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])))
+    start = [*warm.command(socket), "kernel"] if socket else [sys.executable, "-m", "ipykernel_launcher"]
+    kernel = tmp_path / "kernels" / "tequio" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text(json.dumps({"argv": [*start, "-f", "{connection_file}"], "language": "python",
+                                  "display_name": "Python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     for folder in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(folder, str(tmp_path / folder))
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="tequio",
                             resources={"metadata": {"path": str(tmp_path)}}).execute()
     ending = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.split("\n")[-1] in SHOWN]
     assert ending

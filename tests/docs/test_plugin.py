@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from . import warm
 from .blocks import ROOT, blocks_of
 
 PLUGIN = ROOT / "examples" / "plugin"
@@ -28,7 +29,7 @@ partition = {name = "sorted-by", column = "alcohol", parties = 5}
 
 
 @pytest.fixture(scope="module")
-def tequio(tmp_path_factory):
+def tequio(tmp_path_factory, socket):
     """Runs `tequio` where the plugin is installed."""
     folder = tmp_path_factory.mktemp("plugin")
     source = folder / "source"
@@ -40,8 +41,9 @@ def tequio(tmp_path_factory):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
     def run(*arguments: str) -> dict:
-        done = subprocess.run([sys.executable, "-m", "tequio", *arguments, "--json"], cwd=folder, env=environment,
-                              capture_output=True, text=True, check=False)
+        start = warm.command(socket) if socket else [sys.executable, "-m", "tequio"]
+        done = subprocess.run([*start, *arguments, "--json"], cwd=folder, env=environment, capture_output=True,
+                              text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -74,15 +76,21 @@ def test_it_takes_no_more_lines_than_the_idea(file, most):
     assert len((PLUGIN / "village" / file).read_text(encoding="utf-8").splitlines()) <= most
 
 
-def in_a_process_of_its_own(code, *arguments):
-    """What the code prints; importing the plugin registers its components, which other tests must not see."""
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], cwd=PLUGIN, capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def in_a_process_of_its_own(socket):
+    """Gives what code prints; importing the plugin registers its components, which other tests must not see."""
+
+    def run(code: str, *arguments: object) -> list[str]:
+        start = warm.command(socket) if socket else [sys.executable]
+        done = subprocess.run([*start, "-c", code, *map(str, arguments)], cwd=PLUGIN, capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
 
 
-def test_the_selector_takes_everyone_in_turns():
+def test_the_selector_takes_everyone_in_turns(in_a_process_of_its_own):
     code = """
 import numpy as np
 from tequio import SelectionContext
@@ -110,7 +118,7 @@ def run(**config):
 """
 
 
-def test_every_weight_moves_by_the_length_whether_votes_cross_as_numbers_or_as_bits(tmp_path):
+def test_every_weight_moves_by_the_length_whether_votes_cross_as_numbers_or_as_bits(in_a_process_of_its_own, tmp_path):
     code = RUN + """
 for stages in ([], ["sign-bits"]):
     once, twice = (run(learner="logistic", algorithm={"name": "majority-vote", "length": length}, stages=stages)
@@ -121,7 +129,7 @@ for stages in ([], ["sign-bits"]):
     assert numbers == bits == "0.5 0.5"  # weight and bias
 
 
-def test_the_best_tree_is_that_of_the_party_that_knows_both_classes(tmp_path):
+def test_the_best_tree_is_that_of_the_party_that_knows_both_classes(in_a_process_of_its_own, tmp_path):
     """The others know one class each, and their trees have no split."""
     code = RUN + """
 model = run(learner="cart", algorithm="best-tree")
@@ -130,7 +138,7 @@ print(list(model["feature"]), abs(model["threshold"][0]) < 2)
     assert in_a_process_of_its_own(code, tmp_path) == ["[0, -1, -1] True"]
 
 
-def test_signs_stand_for_the_mean_size_and_the_rest_is_sent_later():
+def test_signs_stand_for_the_mean_size_and_the_rest_is_sent_later(in_a_process_of_its_own):
     """|3| + |-1| + |0.5| + |-0.5| is 5, so 1.25 stands for each entry; the second update is what the first left out."""
     code = """
 import numpy as np

@@ -5,7 +5,8 @@ with them, and with the arguments, environment, folder and streams that the shel
 page are imported in the fork. That tequio can be imported in any order, whatever came first here, has its own test.
 
     python warm.py serve SOCKET          accept requests until it is killed
-    python warm.py ask SOCKET WORDS...   what the page's shell finds under the name `tequio`
+    python warm.py ask SOCKET WORDS...   what the page's shell finds under the name `tequio`; the words may be
+                                         `session`, `kernel WORDS...` (of Jupyter) or `-c CODE WORDS...` as well
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -132,6 +134,17 @@ def _program(words: list[str]) -> Callable[[], None]:
         from session import main as session
 
         return session
+    if words[:1] == ["-c"]:
+        sys.argv = ["-c", *words[2:]]
+        sys.path.insert(0, "")
+        return lambda: exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+    if words[:1] == ["kernel"]:
+        sys.argv = ["kernel", *words[1:]]
+        sys.path.insert(0, "")
+        os.environ["JPY_PARENT_PID"] = str(os.getppid())  # a kernel ends with its parent, which is the server
+        from ipykernel.kernelapp import launch_new_instance
+
+        return launch_new_instance
     from tequio.cli.main import main
 
     return main
@@ -142,6 +155,9 @@ def _run(program: Callable[[], None]) -> int:
         program()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
