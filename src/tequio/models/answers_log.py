@@ -4,7 +4,8 @@
      "party": "", "prediction": "ill", "probabilities": {"ill": 0.8, "well": 0.2}, "value": null}
 
 `prediction` is the class, the names of the labels that apply, the number or the cluster. Classes and labels have
-`probabilities`, numbers have `value`. The rows themselves are not kept.
+`probabilities`, numbers have `value`. The rows themselves are not kept. An id may come again; a line that is no such
+object is a write that was cut off, and is skipped.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, field
+import stat
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from glob import escape
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from tequio.errors import DataError
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 
 FILE = "answers.jsonl"
 """Its name beside the versions of a model, where nothing else is asked for."""
+
+_SYNC_SECONDS = 1.0
 
 Prediction = str | int | float | list[str]
 
@@ -50,11 +58,11 @@ class Answered:
 def answers_of(model: Model, ids: Sequence[str], scores: Array) -> list[Answered]:
     """Records of rows that a model scored, one per row of `scores`."""
     version, party, names = str(model.facts.get("sha256", "")), model.party, list(model.target.names)
-    time = datetime.now(UTC).isoformat(timespec="microseconds")
+    moment = datetime.now(UTC).isoformat(timespec="microseconds")
 
     def record(id: str, prediction: Any, probabilities: Mapping[str, float] | None = None,
                value: float | None = None) -> Answered:
-        return Answered(str(id), version, prediction, probabilities, value, party, time)
+        return Answered(str(id), version, prediction, probabilities, value, party, moment)
 
     if model.clusters:
         return [record(id, int(cluster)) for id, cluster in zip(ids, scores, strict=True)]
@@ -71,27 +79,33 @@ def answers_of(model: Model, ids: Sequence[str], scores: Array) -> list[Answered
 
 
 class AnswersLog:
-    """A log that grows at its end. Several threads and processes may write the same file."""
+    """A log that grows at its end. Several threads and processes may write the same file.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Only its owner may read it. With `largest` a file of that many bytes is set aside under another name, with the time
+    in it, and a new one begun; nothing is deleted.
+    """
+
+    def __init__(self, path: Path, largest: int = 0) -> None:
+        self.path, self._largest = path, largest
         self._lock = Lock()
+        self._synced = time.monotonic()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            size = os.fstat(self._descriptor).st_size
-            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":  # a writer died within a line
-                os.write(self._descriptor, b"\n")
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._descriptor = self._opened()
         except OSError as cause:
             raise _unwritable(path, cause) from cause
 
     def write(self, answers: Iterable[Answered]) -> None:
-        """Add answers; when this returns, the system has them."""
-        rest = memoryview("".join(f"{json.dumps(asdict(answer))}\n" for answer in answers).encode())
+        """Add answers, all or none; when this returns, the system has them, and the disk within a second or so."""
+        lines = b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
         try:
             with self._lock:
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest):]
+                if self._largest and os.fstat(self._descriptor).st_size >= self._largest:
+                    self._rotate()
+                self._append(lines)
+                if time.monotonic() - self._synced > _SYNC_SECONDS:
+                    os.fsync(self._descriptor)
+                    self._synced = time.monotonic()
         except OSError as cause:
             raise _unwritable(self.path, cause) from cause
 
@@ -100,11 +114,48 @@ class AnswersLog:
         os.fsync(self._descriptor)
         os.close(self._descriptor)
 
+    def _opened(self) -> int:
+        # A link that another user put here could lead anywhere.
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        status = os.fstat(descriptor)
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            os.fchmod(descriptor, 0o600)
+        if status.st_size and os.pread(descriptor, 1, status.st_size - 1) != b"\n":  # a writer died within a line
+            os.write(descriptor, b"\n")
+        return descriptor
+
+    def _append(self, lines: bytes) -> None:
+        rest = memoryview(lines)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest):]
+        except OSError:
+            if len(rest) < len(lines):
+                with suppress(OSError):  # the disk is full: what was begun ends here, and readers skip it
+                    os.write(self._descriptor, b"\n")
+            raise
+
+    def _rotate(self) -> None:
+        """Set the file aside, unless another process has done so already, and begin a new one."""
+        os.fsync(self._descriptor)
+        with suppress(FileNotFoundError):
+            if os.stat(self.path).st_ino == os.fstat(self._descriptor).st_ino:
+                moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+                os.rename(self.path, self.path.with_name(f"{self.path.stem}-{moment}{self.path.suffix}"))
+        fresh = self._opened()
+        os.close(self._descriptor)
+        self._descriptor = fresh
+
     def __enter__(self) -> AnswersLog:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def log_files(path: Path) -> list[Path]:
+    """The files of a log, the oldest first: those that were set aside, and the one that grows."""
+    return [*sorted(path.parent.glob(f"{escape(path.stem)}-????????T??????.??????Z{escape(path.suffix)}")), path]
 
 
 @dataclass
@@ -116,13 +167,14 @@ class Reading:
 
     def __iter__(self) -> Iterator[Answered]:
         try:
-            with self.path.open("rb") as file:
-                for line in file:
-                    answer = _parsed(line)
-                    if answer is not None:
-                        yield answer
-                    elif line.strip():
-                        self.damaged += 1
+            for path in log_files(self.path):
+                with path.open("rb") as file:
+                    for line in file:
+                        answer = _parsed(line)
+                        if answer is not None:
+                            yield answer
+                        elif line.strip():
+                            self.damaged += 1
         except OSError as cause:
             raise DataError(f"the answers in '{self.path}' cannot be read: {cause.strerror or cause}",
                             remedy="name the log that `tequio serve` wrote: --answers FILE") from cause
