@@ -83,10 +83,11 @@ class Disclosure:
 
 @dataclass(frozen=True)
 class Answering:
-    """Who answers rows where no party is named: the common model, some parties' own in turn (`scored`), or all parties
-    together (joint). `parties` have models of their own."""
+    """Who answers rows where no party is named: the common model, some parties' own in turn (`scored`), all parties of
+    which each knows some labels (joint), or all of which each holds a part of one model (together). `parties` have
+    models, or parts, of their own."""
 
-    speaks: Literal["common", "own", "joint"] = "common"
+    speaks: Literal["common", "own", "joint", "together"] = "common"
     parties: tuple[int, ...] = ()
     scored: tuple[int, ...] = ()
 

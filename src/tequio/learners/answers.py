@@ -49,6 +49,10 @@ class Answer(ABC):
         """Which labels of a multi-label target the scores are of; all, unless a party knows some only."""
         return np.arange(size)
 
+    def among(self, own: Mapping[str, Answer]) -> Answer:
+        """With the parts of it that parties hold, where it needs them to answer."""
+        return self
+
     @abstractmethod
     def to_payload(self) -> Payload:
         """As plain data and arrays."""

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 COORDINATOR = "coordinator"
 """The name under which the model that parties share can be asked for, where they answer with their own."""
 
-Speaks = Literal["common", "own", "joint"]
-"""Who answers where no party is named: the common model, nobody but the parties, or all parties together."""
+Speaks = Literal["common", "own", "joint", "together"]
+"""Who answers where no party is named: the common model, nobody but the parties, all parties of which each knows some
+labels, or all of which each holds a part of the model."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Model:
                               f"a run of '{self.facts.get('algorithm', '?')}' makes no model that answers rows",
                               remedy=f"name a party ({some}, ...), or '{COORDINATOR}' for the model that they share: "
                               "--party NAME" if self.own else "choose a run of another algorithm")
-        return self.common
+        return self.common.among(self.own) if self.speaks == "together" else self.common
 
     def predict(self, rows: Any, *, unseen: Unseen = "error") -> NDArray[Any]:
         """The class, the number or the cluster of each row; of labels one column each, 0 or 1.

@@ -15,8 +15,9 @@ label holder calibrates the scores, because the cut series gives the direction o
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence  # noqa: TC003 - parameters are read from the annotations
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from annotated_types import Ge
@@ -26,6 +27,7 @@ from tequio.algorithms.vertical import regression_tasks as tasks
 from tequio.algorithms.vertical.alignment import link
 from tequio.algorithms.vertical.conversation import columns_of, require_key_holder
 from tequio.algorithms.vertical.quadratic import QUADRATICS, Kind
+from tequio.algorithms.vertical.rows import CommonRows
 from tequio.algorithms.vertical.vertical import Request, VerticalAlgorithm
 from tequio.errors import ConfigError, EncryptionError
 from tequio.federation.algorithm import part
@@ -35,7 +37,7 @@ from tequio.privacy.encryption.numbers import FixedPoint, source
 from tequio.registry import build, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -55,6 +57,11 @@ R = TypeVar("R")
 @dataclass(frozen=True, kw_only=True)
 class VerticalRegression(VerticalAlgorithm):
     """What the two regressions share: all but their loss."""
+
+    kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
+        CommonRows: ("scale",), tasks.OwnWeights: ("key", "weights"), tasks.KeptSecret: ("secret",),
+        tasks.KeptByLabels: ("target", "calibration", "calibrated_in")}
+    remembered_to_score: ClassVar[tuple[str, ...]] = ("key",)
 
     local: LocalTraining = part(factory=LocalTraining)
     encryption: str | dict[str, Any] = "paillier"
@@ -111,10 +118,14 @@ class VerticalRegression(VerticalAlgorithm):
 
     def scores(self, talk: Conversation, state: State, request: Request) -> None:
         """The scores of the rows asked about, at the label holder, calibrated where that is to be done."""
+        self.get_ready(talk, state)
+        self._scored(talk, state, request, scoring.keep_scores)
+
+    def get_ready(self, talk: Conversation, state: State) -> None:
+        """Calibrate, where the label holder has not done so since the last round."""
         part = self._calibration_part(state)
         if part and not talk.ask_one(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
             self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate)
-        self._scored(talk, state, request, scoring.keep_scores)
 
     def scheme(self) -> Encryption:
         """The encryption."""

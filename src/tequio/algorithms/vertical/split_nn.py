@@ -8,15 +8,16 @@ sent up and its gradient down. A party's step on one batch and its activations o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, TypedDict
 
 import numpy as np
 from annotated_types import Ge, Gt, MinLen
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import columns_of, describe
-from tequio.algorithms.vertical.rows import KeptScores, RowRequest, asked_rows, design
+from tequio.algorithms.vertical.rows import CommonRows, KeptScores, RowRequest, asked_rows, design
 from tequio.algorithms.vertical.vertical import Request, VerticalAlgorithm
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import shapes_of
@@ -39,8 +40,6 @@ from tequio.privacy.labels import Protection, protected
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tequio.algorithms.vertical.conversation import Conversation
     from tequio.data.dataset import Dataset
     from tequio.federation.algorithm import State
@@ -74,6 +73,22 @@ class SplitSettings:
     protection_strength: float
 
 
+class Bottom(TypedDict, total=False):
+    """What a party with columns keeps: its layers and the memory of its optimizer."""
+
+    layers: Arrays
+    optimizer: Memory
+
+
+class Top(TypedDict, total=False):
+    """What the label holder keeps beside its bottom: the layers above the cut, and the loss of the round so far."""
+
+    layers: Arrays
+    optimizer: Memory
+    loss_sum: float
+    rows_seen: int
+
+
 @register("algorithm", "split-nn", paper="Vepakomma et al., 2018")
 @dataclass(frozen=True, kw_only=True)
 class SplitNN(VerticalAlgorithm):
@@ -96,6 +111,9 @@ class SplitNN(VerticalAlgorithm):
         protection: noise that the label holder puts on gradients, so that they do not reveal labels
         protection_strength: power of isotropic and Marvell noise (1: as much as what it hides)
     """
+
+    kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
+        CommonRows: ("scale",), Bottom: ("layers",), Top: ("layers",)}
 
     local: LocalTraining = part(factory=LocalTraining)
     bottom: tuple[Width, ...] = (32,)
@@ -181,26 +199,10 @@ class SplitNN(VerticalAlgorithm):
                              protection_strength=self.protection_strength)
 
 
-class Bottom(TypedDict, total=False):
-    """What a party with columns keeps: its layers and the memory of its optimizer."""
-
-    layers: Arrays
-    optimizer: Memory
-
-
 class PendingBatch(TypedDict, total=False):
     """The batch whose gradients are still to come."""
 
     positions: NDArray[np.int64]
-
-
-class Top(TypedDict, total=False):
-    """What the label holder keeps beside its bottom: the layers above the cut, and the loss of the round so far."""
-
-    layers: Arrays
-    optimizer: Memory
-    loss_sum: float
-    rows_seen: int
 
 
 class Widths(TypedDict):

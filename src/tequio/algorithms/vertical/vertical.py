@@ -7,13 +7,15 @@ of some rows, known to the label holder only). Models stay where they are: each 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.alignment import Alignment, align, find_common
+from tequio.algorithms.vertical.answering import Part, Together, part_of, together_of
 from tequio.algorithms.vertical.conversation import (
     Conversation,
     PartyMissing,
@@ -24,7 +26,7 @@ from tequio.algorithms.vertical.conversation import (
 )
 from tequio.algorithms.vertical.rows import QUERY, QueryRows, RowRequest, asked_rows, taken_scores
 from tequio.data.dataset import Array
-from tequio.federation.algorithm import Algorithm, State
+from tequio.federation.algorithm import Algorithm, Answering, State
 from tequio.federation.task import NoSettings, Reveals, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import tally
@@ -57,6 +59,12 @@ class VerticalAlgorithm(Algorithm):
 
     adoptable: ClassVar[bool] = False
     own_training: ClassVar[bool] = False
+
+    kept_to_score: ClassVar[Mapping[type, Sequence[str]]]
+    """What a party's part of the model is: of each typed record that it keeps, the fields that scoring needs."""
+
+    remembered_to_score: ClassVar[tuple[str, ...]] = ()
+    """What of the state's memory scoring needs."""
 
     def agree(self, talk: Conversation, state: State) -> State:
         """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
@@ -93,8 +101,31 @@ class VerticalAlgorithm(Algorithm):
                 federation.record("paused", {"round": federation.round, "cause": missing.message})
                 return state
 
-    def answer(self, federation: Federation, state: State) -> None:
-        """Every party holds a part of the model."""
+    def answer(self, federation: Federation, state: State) -> Together | None:
+        """All parties together, each by its part of the model."""
+        return together_of(self, federation, state) if state.model else None
+
+    def own_answer(self, party: Party, federation: Federation, state: State) -> Part:
+        """At a party: its part of the model."""
+        return part_of(party, self.kept_to_score)
+
+    def answering(self, federation: Federation, state: State) -> Answering:
+        """Every party, the key holder too, has a part and is needed."""
+        if not state.model:
+            return Answering()
+        # Parties that vanish by chance do so to try the training out.
+        with conversation(replace(federation, rules=replace(federation.rules, dropout=0.0))) as talk:
+            self.get_ready(talk, state)
+            return Answering("together", talk.roles.everyone)
+
+    def get_ready(self, talk: Conversation, state: State) -> None:
+        """Make what scoring needs of training rows, where the last round has not made it."""
+
+    def scores_of(self, federation: Federation, state: State, rows: Dataset) -> Array:
+        """The scores of rows that are all in one place; each party is handed its columns of them."""
+        with conversation(federation) as talk:
+            self.scores(talk, state, _handed_out(federation, talk.roles.holders, rows))
+            return talk.ask_one(talk.roles.label_holder, hand_out)["scores"]
 
     def evaluate(self, federation: Federation, state: State, part: str, parties: NDArray[np.int64]) -> dict[int, Tally]:
         """The label holder's tally on the common rows of a part."""
@@ -108,8 +139,7 @@ class VerticalAlgorithm(Algorithm):
         if not state.model:
             return None
         roles = roles_of(federation)
-        request: Request = {party: {"features": rows.features[:, columns_of(federation, party)]}
-                            for party in roles.holders}
+        request = _handed_out(federation, roles.holders, rows)
         request[roles.label_holder]["target"] = rows.target
         return self._tally(federation, state, request)
 
@@ -138,6 +168,11 @@ class VerticalAlgorithm(Algorithm):
             self.scores(talk, state, request)
             holder = talk.roles.label_holder
             return talk.ask_one(holder, tally_scores, request[holder])
+
+
+def _handed_out(federation: Federation, holders: Sequence[int], rows: Dataset) -> Request:
+    """For each party its columns of some rows."""
+    return {party: {"features": rows.features[:, columns_of(federation, party)]} for party in holders}
 
 
 @task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.SCORES)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import tequio
-from tequio.errors import ConfigError, PayloadError
+from tequio.errors import ConfigError, PayloadError, QuorumError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
 from tequio.experiments.running import store
 from tequio.experiments.running.limits import Progress, StopRules
@@ -244,7 +244,8 @@ class Run:
         if len(final.labels):
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
         path = write_model(self._folder, model)
-        summary = self._summary() | {"model": path.name, "model_sha256": sha256, **self._keep_answers(state)}
+        answers = self._keep_answers(state)
+        summary = self._summary() | {"model": path.name, "model_sha256": sha256, **answers}
         if self._federation.notary is not None:
             self._federation.notary.append("end", {"rounds": self._federation.round,
                                                    "model_sha256": summary["model_sha256"]})
@@ -264,21 +265,24 @@ class Run:
         """Write the model as something to ask: how it reads rows and how it answers them."""
         if self._scenario.reading is None:
             return {}
-        model = trained_model(self._config, self._scenario, self._federation, self._engine, state)
         try:
+            model = trained_model(self._config, self._scenario, self._asking(), self._engine, state)
             with store.explained(self._folder / folder.FOLDER):
                 sha256 = folder.save(model, self._folder / folder.FOLDER)
-        except (ConfigError, PayloadError) as cause:  # the run itself is sound
+        except (ConfigError, PayloadError, QuorumError) as cause:  # the run itself is sound
             self._recorder.event("warning", {"message": f"nobody can ask this model about rows: {cause.message}"})
             return {}
         return {"model_folder": folder.FOLDER, "model_folder_sha256": sha256}
 
     def _fingerprints(self, state: State) -> list[str]:
         """Hashes of the parties' own models, which stay with them; of those parties that can still be reached."""
+        return self._scenario.algorithm.fingerprints(self._asking(), state)
+
+    def _asking(self) -> Federation:
+        """The parties after the last round: who cannot be reached any more is left out."""
         asking = self._federation.off_the_clock()
         rules = replace(asking.rules, on_failure="continue", quorum=0.0)
-        asking = replace(asking, traffic=self._situation.evaluation, rules=rules)
-        return self._scenario.algorithm.fingerprints(asking, state)
+        return replace(asking, traffic=self._situation.evaluation, rules=rules)
 
     def _summary(self) -> Plain:
         now, metrics = self._situation, self._recorder.metrics

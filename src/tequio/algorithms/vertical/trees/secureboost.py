@@ -9,8 +9,9 @@ the best split, and its owner divides the rows. In numbers nothing differs from 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from tequio.algorithms.vertical.trees.offering import (
     TreeSettings,
     put_into_bins,
 )
-from tequio.algorithms.vertical.trees.skeleton import OwnTrees, Skeleton
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form, KeySettings, fixed_point, made_encryption, make_keys
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.federation.algorithm import part
@@ -56,6 +57,13 @@ if TYPE_CHECKING:
     from tequio.federation.population import Party
 
 
+class Start(TypedDict, total=False):
+    """What the label holder starts from: the loss, and margins that predict the same for every row."""
+
+    objective: Objective
+    base: NDArray[np.float64]
+
+
 @register("algorithm", "secureboost", paper="Cheng et al., 2021; Chen et al., 2021",
           example='[algorithm]\nname = "secureboost"\n\n[learner]\nname = "boosted-trees"\ndepth = 3\nbins = 32\n')
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,9 @@ class SecureBoost(VerticalAlgorithm):
         own_first_tree: grow the first tree from the label holder's columns alone, so that no other party sees rows
             grouped by their labels
     """
+
+    kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
+        OwnSplits: ("records",), OwnTrees: ("trees/value",), Start: ("objective", "base")}
 
     learner: Boosting = part()
     encryption: str | dict[str, Any] = "paillier"
@@ -110,13 +121,6 @@ class BoostSettings:
     """How trees are boosted."""
 
     learner: Boosting
-
-
-class Start(TypedDict, total=False):
-    """What the label holder starts from: the loss, and margins that predict the same for every row."""
-
-    objective: Objective
-    base: NDArray[np.float64]
 
 
 @task("secureboost: start", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)

@@ -10,8 +10,9 @@ to one column.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -37,7 +38,7 @@ from tequio.algorithms.vertical.trees.offering import (
     TreeSettings,
     put_into_bins,
 )
-from tequio.algorithms.vertical.trees.skeleton import OwnTrees, Skeleton
+from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form, KeySettings, made_encryption, make_keys
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.federation.algorithm import part
@@ -76,6 +77,8 @@ class VerticalForest(VerticalAlgorithm):
         bins: most bins of a column
         together: trees that grow side by side in a round
     """
+
+    kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {OwnSplits: ("records",), OwnTrees: ("trees/counts",)}
 
     learner: RandomForest = part()
     encryption: str | dict[str, Any] = "paillier"
