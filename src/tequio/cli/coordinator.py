@@ -131,6 +131,20 @@ def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home =
 
 
 @app.command()
+def publish(run: Annotated[str, typer.Argument(help="A finished run or a model: its folder, its name, or 'last'.")],
+            out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the signed model goes.")],
+            home: Home = _HOME) -> None:
+    """Sign a run's model, so that members of the federation know it again. Parties' own models stay with them."""
+    from tequio.experiments.running.store import find_folder
+    from tequio.models.signing import publish as signed
+
+    place = Path(run) if Path(run).is_dir() else find_folder(run)
+    sha256 = signed(place, out, _home(home).identity("coordinator"))
+    typer.echo(f"model         {out}\nsha256        {sha256}\n\nA party checks it with: tequio predict {out} --home "
+               "PARTY --data FILE")
+
+
+@app.command()
 def audit(home: Home = _HOME, as_json: Json = False) -> None:
     """Check that nobody changed the audit log, and show its last entries."""
     show_audit(home / "audit.jsonl", as_json)

@@ -80,15 +80,21 @@ def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: boo
         return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
-def load(place: str | Path, *, party: str = "") -> Model:
+def load(place: str | Path, *, party: str = "", authority: str | Path | None = None) -> Model:
     """A trained model: from its own folder, or from a run by its folder, its name under runs/, or 'last'.
 
-    Its files have to be, bit for bit, what was written. `party` asks for one party's own model.
+    Its files have to be, bit for bit, what was written. `party` asks for one party's own model. With an `authority`
+    (a party's folder, or the certificate in it) the coordinator of that federation has to have signed the model.
     """
     try:
-        model = model_folder.load(place)
+        found = model_folder.find(Path(place))
     except ConfigError:
-        model = model_folder.load(find_folder(place))
+        found = model_folder.find(find_folder(place))
+    model = model_folder.load(found)
+    if authority is not None:
+        from tequio.models.signing import authority_of, check_signature
+
+        check_signature(found, model.facts["sha256"], authority_of(authority))
     return model.of(party) if party else model
 
 

@@ -1,0 +1,91 @@
+"""A model that a coordinator publishes carries its signature, by which members of the federation know it again.
+
+The coordinator signs the model's hash with the key of its own certificate. Who has joined the federation holds the
+certificate of its authority, and accepts a signature only from the certificate that it gave the coordinator.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tequio.engines.network.certificates import fingerprint, load_key
+from tequio.errors import PermissionDenied, RunError
+from tequio.models import folder as folders
+
+if TYPE_CHECKING:
+    from tequio.engines.network.certificates import Identity
+
+FILE = "signature.json"
+_SIGNED = "tequio model\n"
+_NAME = "coordinator"
+"""Who signs. Parties cannot be called that, so none of their certificates will do."""
+
+
+def publish(place: Path, out: Path, signer: Identity) -> str:
+    """Copy a model, check it, and sign the copy; its hash. Parties' own models stay behind."""
+    model = folders.find(place)
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"'{out}' is there already", remedy="choose another folder: --out FOLDER")
+    document = folders.read_document(model)
+    if document["parties"]:
+        loaded = folders.load(model)
+        sha256 = folders.save(loaded.of(_NAME), out)
+    else:
+        shutil.copytree(model, out, ignore=lambda _, names: [name for name in names if name == FILE],
+                        dirs_exist_ok=True)
+        sha256 = str(document["sha256"])
+    sign(out, sha256, signer)
+    return sha256
+
+
+def sign(place: Path, sha256: str, signer: Identity) -> None:
+    """Put a signature beside a model."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    made = load_key(signer.key).sign((_SIGNED + sha256).encode(), ec.ECDSA(hashes.SHA256()))
+    (place / FILE).write_text(json.dumps({"sha256": sha256, "certificate": signer.certificate.decode(),
+                                          "signature": base64.b64encode(made).decode()}, indent=1) + "\n")
+
+
+def check_signature(place: Path, sha256: str, authority: bytes) -> None:
+    """Refuse a model that the coordinator of this authority did not sign."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    path = place / FILE
+    if not path.is_file():
+        raise PermissionDenied(f"the model in '{place}' is not signed",
+                               remedy="ask the coordinator for one that it published: tequio coordinator publish RUN")
+    try:
+        told = json.loads(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(str(told["certificate"]).encode())
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        names = [name.value for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        key = certificate.public_key()
+        if names != [_NAME] or not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError("it is not the coordinator's certificate that signed")
+        key.verify(base64.b64decode(told["signature"], validate=True), (_SIGNED + sha256).encode(),
+                   ec.ECDSA(hashes.SHA256()))
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidSignature) as cause:
+        raise PermissionDenied(f"the signature of the model in '{place}' is not of this federation's coordinator "
+                               f"({fingerprint(authority)[:16]}): {str(cause) or type(cause).__name__}",
+                               remedy="do not use it; ask the coordinator for the model again") from None
+
+
+def authority_of(place: str | Path) -> bytes:
+    """An authority's certificate: from its file, or from the folder of a party or coordinator."""
+    path = Path(place)
+    path = path / "authority.pem" if path.is_dir() else path
+    try:
+        return path.read_bytes()
+    except OSError as cause:
+        raise PermissionDenied(f"there is no certificate of an authority at '{path}': {cause.strerror}",
+                               remedy="give a party's folder, or the file authority.pem in it") from None
