@@ -30,23 +30,38 @@ def tasks():
     return sys.modules["tequio_plugin_parties"]
 
 
+@pytest.fixture(scope="module")
+def serving():
+    """Gives engines that are open, one for each number of workers and of parties."""
+    engines = {}
+
+    def open_for(population, workers):
+        key = workers, len(population.sizes)
+        if key not in engines:
+            engines[key] = Local(workers=workers).create()
+            engines[key].open(population)
+        engines[key].restore({})
+        return engines[key]
+
+    yield open_for
+    for engine in engines.values():
+        engine.close()
+
+
 @pytest.fixture(params=[(1, 0, 0), (2, 0, 0), (2, 0, 10**9), (2, 10**9, 10**9)],
                 ids=["inline", "two workers", "light orders shared", "trifling orders here"])
-def federate(request, tasks, monkeypatch):
+def federate(request, tasks, serving, monkeypatch):
     workers, trifling, light = request.param
     monkeypatch.setattr("tequio.engines.local._TRIFLING_WORK", trifling)
     monkeypatch.setattr("tequio.engines.local._LIGHT_WORK", light)
-    engines = []
 
     def make(population, **rules):
-        engine = Local(workers=workers).create()
-        engines.append(engine)
-        engine.open(population)
+        engine = serving(population, workers)
+        if workers > 1:
+            monkeypatch.setattr(engine, "_light_orders", 0)  # every second light order stays here, counted from this
         return Federation(population, engine, seed=3, rules=Rules(**rules))
 
-    yield make
-    for engine in engines:
-        engine.close()
+    return make
 
 
 def test_replies_come_in_party_order_with_exact_values(federate, tasks):

@@ -187,7 +187,7 @@ def test_a_silent_party_fails_at_the_deadline_and_the_others_go_on(dealt, villag
         return honest(name, request)
 
     village.people[73] = dies_at_work
-    changes = {"engine.deadline": 4, "rules.on_failure": "continue", "evaluation.at": '["coordinator"]'}
+    changes = {"engine.deadline": 2, "rules.on_failure": "continue", "evaluation.at": '["coordinator"]'}
     result = lead(config_of(dealt, tmp_path, rounds=1, **changes), village, "a-run")
     exchanges = [event for event in result.events if event["event"] == "exchange"]
     assert {event["failed"] for event in exchanges} == {1}
