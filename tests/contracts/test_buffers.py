@@ -14,7 +14,7 @@ from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, PartyError
 from tequio.federation.aggregation import Mean, Updates
 from tequio.federation.algorithm import part_types
-from tequio.federation.averaging import Averaging
+from tequio.federation.averaging import Averaging, possible
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import Population
 from tequio.federation.selection import FixedParties
@@ -184,6 +184,12 @@ def test_a_negative_variance_names_its_party(name, sink):
     without = Play(name, (32, 32, 32), selector=FixedParties(("0", "2"))).rounds(1)
     for key, values in without.state.model.items():
         np.testing.assert_array_equal(goes_on.state.model[key], values)
+
+
+def test_a_variance_that_noise_made_negative_is_nought_and_nothing_else_changes():
+    noised = possible({MEAN: np.array([-2.0, 0.5]), VARIANCE: np.array([-1.0, 0.25, 3.0])})
+    assert noised[MEAN].tolist() == [-2.0, 0.5]
+    assert noised[VARIANCE].tolist() == [0.0, 0.25, 3.0]
 
 
 # --- pooled variances ---

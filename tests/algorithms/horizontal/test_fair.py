@@ -91,6 +91,17 @@ def test_a_domain_may_be_a_category():
     assert town + village == pytest.approx(1.0)
 
 
+def test_within_a_category_parties_weigh_by_their_rows():
+    play = Play("agnostic", {"domains": "category", "mixture_rate": 0.2}, categories=("town", "town", "village"))
+    plain = Play("fedavg").rounds(1)
+    town = play.losses()[:2] @ [50 / 80, 30 / 80]
+    expected = on_simplex(np.array([80, 10]) / 90 + 0.2 * np.array([town, play.losses()[2]]))
+    # The first mixture is that of the rows: 80/90 times 50/80 and 30/80, and 10/90, as in federated averaging.
+    for name, values in play.rounds(1).state.model.items():
+        assert values == pytest.approx(plain.state.model[name], rel=1e-6)
+    assert play.state.memory["mixture"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("name", "parameters"), [("q-fedavg", {"q": 3.0, "lipschitz": 1.0}),
                                                   ("agnostic", {"mixture_rate": 0.1})])
 def test_the_worst_served_party_is_served_better(name, parameters):

@@ -170,3 +170,15 @@ def test_the_adaptive_deadline_learns_from_what_it_observes() -> None:
     turn = SelectionContext(federation, np.arange(4), memory, np.random.default_rng(0))
     learnt = selector.observe(turn, RoundOutcome(Replies(()), {}))
     assert (learnt["delay"], learnt["answering"]) == (0.5 * 10 + 0.5 * 30, 0.5 + 0.5 * 0.75)
+
+
+@pytest.mark.parametrize(("arrival", "empty"), [
+    (None, 0), (Arrival(np.arange(0), np.zeros(0, dtype=bool), np.zeros(0, dtype=bool), np.zeros(0), 50.0), 0),
+    (Arrival(np.arange(2), np.array([True, False]), np.zeros(2, dtype=bool), np.zeros(2), 50.0), 3)],
+    ids=["no round yet", "nobody asked", "nobody chosen"])
+def test_the_adaptive_deadline_learns_nothing_from_a_round_without_parties(arrival: Arrival | None, empty: int) -> None:
+    federation = everyone()
+    federation.clock.last = arrival
+    memory = {"delay": 10.0, "answering": 0.9, "planned": 20.0, "empty": empty}
+    turn = SelectionContext(federation, np.arange(4), memory, np.random.default_rng(0))
+    assert AdaptiveDeadline(memory=0.5).observe(turn, RoundOutcome(Replies(()), {})) == memory
