@@ -1,5 +1,5 @@
 """Small runs of every algorithm, and of FedAvg with every selector and aggregator, end with the numbers written
-down here, and defaults are what they were.
+down here, and defaults are what they were, as is what components say of themselves.
 
 Where a change of these is meant: `cd tests && python -m contracts.test_numbers` writes them down anew.
 """
@@ -16,9 +16,11 @@ import pytest
 
 import tequio
 from tequio import registry
+from tequio.federation.algorithm import Algorithm
 from tequio.registry import parameters_of, to_plain
 
 from .runs import config_of
+from .subjects import make, table
 
 NUMBERS = Path(__file__).with_name("numbers.json")
 CONTINUOUS = re.compile(r"(train|validation|test)\.(loss|inertia|rmse)|parties\.(loss|inertia)\.(mean|sd)")
@@ -35,6 +37,9 @@ def kinds():
 
 
 RUNS = [(kind, name) for kind in ("algorithm", "selector", "aggregator") for name in registry.names(kind)]
+DECLARING = ("algorithm", "selector", "aggregator", "stage")
+"""Kinds of components by whose words others decide what goes together, and what the accounting of privacy bounds."""
+
 PARAMETERS = {"fixed": {"parties": ["1", "3"]}, "fltrust": {"root_rows": 20}}
 
 
@@ -50,6 +55,11 @@ def test_a_run_gives_the_numbers_it_gave(kind, name, tmp_path):
 @pytest.mark.parametrize("kind", kinds())
 def test_defaults_are_what_they_were(kind):
     assert defaults_of(kind) == written_down("defaults")[kind]
+
+
+@pytest.mark.parametrize("kind", DECLARING)
+def test_components_say_of_themselves_what_they_said(kind):
+    assert declared_by(kind) == written_down("declared")[kind]
 
 
 def numbers_of(kind, name, folder):
@@ -81,6 +91,28 @@ def _default(field):
     return "needed" if field.default is dataclasses.MISSING else to_plain(field.default)
 
 
+def declared_by(kind):
+    """By component what its class says, what an algorithm discloses, and what a stage needs and gives."""
+    found = {}
+    for entry in entries():
+        if entry.kind != kind:
+            continue
+        said = {name: getattr(entry.component, name) for base in reversed(entry.component.__mro__)
+                for name, annotation in vars(base).get("__annotations__", {}).items() if "ClassVar" in str(annotation)}
+        if kind == "algorithm" and entry.component.disclosure is not Algorithm.disclosure:
+            said["disclosure"] = make(kind, entry.name).disclosure(table().schema)
+        if kind == "stage":
+            said["spec"] = make(kind, entry.name).spec
+        found[entry.name] = {name: value for name, value in said.items() if not isinstance(value, dict)}
+    return json.loads(json.dumps(found, default=_plain))
+
+
+def _plain(value):
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return value.__name__ if isinstance(value, type) else vars(value)
+
+
 def record():
     runs = {}
     for kind, name in RUNS:
@@ -88,12 +120,14 @@ def record():
             found = numbers_of(kind, name, folder)
         runs[f"{kind} {name}"] = {key: float(f"{value:.7g}") for key, value in found.items()}
     defaults = {kind: defaults_of(kind) for kind in kinds()}
-    tables = [f'"{name}": {{\n{lines(table)}\n}}' for name, table in {"runs": runs, "defaults": defaults}.items()]
+    declared = {kind: declared_by(kind) for kind in DECLARING}
+    tables = [f'"{name}": {{\n{lines(found)}\n}}'
+              for name, found in {"runs": runs, "defaults": defaults, "declared": declared}.items()]
     NUMBERS.write_text("{" + ",\n".join(tables) + "}\n", encoding="utf-8")
 
 
-def lines(table):
-    return ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in table.items())
+def lines(found):
+    return ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in found.items())
 
 
 if __name__ == "__main__":
