@@ -7,6 +7,7 @@ import platform
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -340,6 +341,7 @@ def describe_environment() -> Plain:
             "packages": {name: found for name in _PACKAGES if (found := installed_version(name))}}
 
 
+@cache
 def installed_version(package: str) -> str:
     """The version of an installed package; empty where there is none."""
     try:
