@@ -10,7 +10,7 @@ import pytest
 
 import tequio
 from tequio.cli.main import call
-from tequio.errors import ConfigError, DataError, QuorumError
+from tequio.errors import DataError, QuorumError
 from tequio.experiments.explaining.replaying import label_leakage
 from tequio.experiments.running.table import read_csv
 from tequio.experiments.running.transcripts import leakage_table, message_table
@@ -87,7 +87,7 @@ def test_new_rows_are_predicted_by_all_parties_together(finished):
     assert sorted(table["id"]) == sorted(truth)
     right = sum((row["prediction"] == "yes") == truth[row["id"]] for row in table)
     assert right / len(truth) > 0.8
-    some = tequio.predict(result.folder, fresh, ids=["C700003", "C700001"], ask="insurer")
+    some = tequio.predict(result.folder, fresh, ids=["C700003", "C700001"])
     by_id = {row["id"]: row for row in table}
     assert {row["id"] for row in some} == {"C700003", "C700001"}
     for row in some:
@@ -125,11 +125,12 @@ def test_the_commands_print_one_document(finished, capsys):
     assert "what insurer, the feature party, sees" in capsys.readouterr().out
 
 
-def test_a_run_of_another_kind_is_refused(tmp_path, capsys):
+def test_a_run_of_another_kind_has_no_messages_but_answers(tmp_path, capsys):
     other = tequio.run(rounds=1, data="iris", output={"folder": str(tmp_path)})
     assert call(["leakage", str(other.folder)]) != 0
-    with pytest.raises(ConfigError, match="no run of a vertical algorithm"):
-        tequio.predict(other.folder, np.zeros((2, 4)))
+    told = tequio.predict(other.folder, np.zeros((2, 4)))
+    assert told["id"] == [0, 1]
+    assert told["prediction"] == other.predict(np.zeros((2, 4))).tolist()
 
 
 def test_a_run_stopped_by_a_missing_party_goes_on_to_the_same_numbers(tmp_path, monkeypatch):

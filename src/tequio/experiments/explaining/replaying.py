@@ -1,21 +1,16 @@
-"""A finished run of a vertical algorithm, taken up again: to predict new rows, or to see what its gradients leak.
-
-Every party brings its columns, and only the party that asks gets the answer.
-"""
+"""A finished run, asked about new rows, or taken up again to see what the gradients of a vertical algorithm leak."""
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.algorithms.vertical.rows import CommonRows
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.attacks.label_leakage import leaked
-from tequio.data.dataset import Dataset, Target
-from tequio.data.inputs import read
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, DataError, RunError
 from tequio.experiments.config.complete import load_config
@@ -24,6 +19,7 @@ from tequio.experiments.running.store import CONFIG, find_folder, read_checkpoin
 from tequio.experiments.running.table import Table
 from tequio.federation.federation import Federation
 from tequio.federation.population import Party
+from tequio.models.folder import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import State
     from tequio.federation.exchange import Order
     from tequio.federation.payload import Payload
-    from tequio.federation.population import Population
+    from tequio.models.rows import Unseen
 
 
 @dataclass(frozen=True)
@@ -63,37 +59,24 @@ class Listening(InlineEngine):
             self.heard.append((order.task, {**order.payload, **own}))
         super().submit(order)
 
+
 @contextmanager
-def replayed(folder: Path, *, fresh: Dataset | None = None, engine: InlineEngine | None = None) -> Iterator[Replay]:
-    """Take up a run; where fresh rows are given, the parties hold these instead of those that they trained on."""
+def replayed(folder: Path, engine: InlineEngine) -> Iterator[Replay]:
+    """Take up a run of a vertical algorithm in this process."""
     config = load_config(folder / CONFIG)
-    scenario = make_scenario(config, fresh=fresh)
+    scenario = make_scenario(config)
     if not isinstance(scenario.algorithm, VerticalAlgorithm):
         raise ConfigError(f"'{folder.name}' is no run of a vertical algorithm",
                           remedy="choose a run whose parties hold different columns")
     checkpoint = read_checkpoint(folder)
     if checkpoint is None or not checkpoint.state.model:
         raise RunError(f"'{folder.name}' has no trained model yet", remedy="let the run come to its end first")
-    population = scenario.population if scenario.fresh is None else _holding(scenario.population, scenario.fresh)
-    with closing(engine or InlineEngine()) as used:
-        used.open(population)
-        used.restore(checkpoint.parties)
-        federation = Federation(population, used, config.seed, replace(scenario.rules, dropout=0.0), scenario.topology,
-                                round=checkpoint.round)
+    with closing(engine):
+        engine.open(scenario.population)
+        engine.restore(checkpoint.parties)
+        federation = Federation(scenario.population, engine, config.seed, replace(scenario.rules, dropout=0.0),
+                                scenario.topology, round=checkpoint.round)
         yield Replay(scenario, scenario.algorithm, federation, checkpoint.state)
-
-
-def _holding(old: Population, dataset: Dataset) -> Population:
-    """The same parties and columns with other rows."""
-    if dataset.schema.names != old.schema.names:
-        raise ConfigError("the new rows do not have the columns that the parties trained on",
-                          remedy=f"give a file with the columns {', '.join(old.schema.names[:5])}, ...")
-    rows = np.arange(len(dataset))
-    partition = type(old.partition).of(
-        [rows[:0] if party == old.partition.key_holder else rows for party in range(len(old))],
-        names=old.partition.names, columns=old.partition.columns, holds_target=old.partition.holds_target,
-        key_holder=old.partition.key_holder)
-    return replace(old, dataset=dataset, partition=partition, _views=type(old._views)())
 
 
 def label_leakage(folder: Path) -> dict[str, dict[str, float]]:
@@ -106,7 +89,7 @@ def label_leakage(folder: Path) -> dict[str, dict[str, float]]:
     holds_target = partition.holds_target or ()
     for party in (party for party in range(len(partition)) if not holds_target[party]):
         listening = Listening(party)
-        with replayed(folder, engine=listening) as run:
+        with replayed(folder, listening) as run:
             if len(run.federation.schema.target.names) != 2:
                 return {}
             run.federation.round += 1
@@ -139,54 +122,33 @@ def _batches(heard: list[tuple[str, Payload]],
     return batches
 
 
-def predict(run: str | Path, data: object, *, id: str | None = None, ids: Sequence[object] = (),
-            ask: str = "") -> Table:
+def predict(run: str | Path, data: Any, *, id: str | None = None, ids: Sequence[object] = (),
+            unseen: Unseen = "error") -> Table:
     """What the model of a run says of new rows: one line each with its id, the prediction, and how sure it is.
 
-    `data` is a file or an object with the columns of all parties, of which each gets its own; `id` names the column
-    that identifies rows (default: as in the run). `ids` picks some of them. `ask` names the party that asks, which
-    alone is told the answer; by default the label holder. Every party is needed: who does not answer is named.
+    `data` is a file or an object with the columns that the model looks at: of a vertical model those of all parties, of
+    which each answers for its own. `id` names the column that identifies rows (default: as in the run; without one,
+    rows are numbered), and `ids` picks some of them. `unseen` says what becomes of values that the model cannot use.
     """
     folder = find_folder(run)
-    config = load_config(folder / CONFIG)
-    schema = make_scenario(config).population.schema
-    named = id or config.data.parameters.get("id")
-    rows = data if isinstance(data, Dataset) else read(
-        data, id=named, target_kind="none", schema=replace(schema, target=Target("none")))
-    rows = _with_target(_picked(rows, ids), schema.target)
-    with replayed(folder, fresh=rows) as again:
-        asking = again.federation.index(ask) if ask else None
-        found = again.algorithm.predict(again.federation, again.state, asking)
-    return _table(rows.ids[found["rows"]], found["scores"], schema.target)
-
-
-def _picked(rows: Dataset, ids: Sequence[object]) -> Dataset:
-    if not ids:
-        return rows
-    places = {str(value): place for place, value in enumerate(rows.ids.tolist())}
-    unknown = sum(str(value) not in places for value in ids)
-    if unknown:
-        raise DataError(f"{unknown} of the {len(ids)} ids asked about are not in the new rows",
-                        remedy="check the column that `id` names")
-    return rows.take(np.array([places[str(value)] for value in ids], dtype=np.int64))
-
-
-def _with_target(rows: Dataset, target: Target) -> Dataset:
-    """The rows with a target of noughts, which nobody looks at: a label holder's table has a column for it."""
-    shape = (len(rows), len(target.names)) if target.kind == "multilabel" else (len(rows),)
-    kind = np.float64 if target.kind == "number" else np.int64
-    return Dataset.of(replace(rows.schema, target=target), rows.features, np.zeros(shape, kind), ids=rows.ids,
-                      name=rows.name)
-
-
-def _table(ids: NDArray[np.generic], scores: NDArray[np.float64], target: Target) -> Table:
-    table = Table()
-    for identity, score in zip(ids.tolist(), scores, strict=True):
-        if target.kind == "number":
-            table.add({"id": identity, "prediction": float(score)})
-        elif target.kind == "classes":
-            best = int(np.argmax(score))
-            table.add({"id": identity, "prediction": target.names[best], "probability": float(score[best])})
-        else:
-            table.add({"id": identity} | dict(zip(target.names, map(float, score), strict=True)))
+    model = load(folder)
+    target = model.target
+    named = id or load_config(folder / CONFIG).data.parameters.get("id") or ""
+    wanted, table, first = {str(value) for value in ids}, Table(), 0
+    for part, scores in model.answered(data, unseen=unseen, id=named):
+        keys = part.places + first if part.ids is None else part.ids
+        first += part.given
+        for identity, decided, score in zip(keys.tolist(), model.decided(part, scores)[part.places].tolist(), scores,
+                                            strict=True):
+            if wanted and str(identity) not in wanted:
+                continue
+            if target.kind == "classes":
+                table.add({"id": identity, "prediction": decided, "probability": float(np.max(score))})
+            elif target.kind == "multilabel":
+                table.add({"id": identity} | dict(zip(target.names, map(float, score), strict=True)))
+            else:
+                table.add({"id": identity, "prediction": decided})
+    if unknown := len(wanted - {str(row["id"]) for row in table}):
+        raise DataError(f"{unknown} of the {len(wanted)} ids asked about are not in the new rows",
+                        remedy="name the column that identifies rows: --id COLUMN")
     return table

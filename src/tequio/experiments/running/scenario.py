@@ -15,7 +15,7 @@ from scipy import sparse
 from tequio import registry
 from tequio.attacks.hostility import Hostility, Schedule
 from tequio.data.catalogue.entry import Loaded, facts_of
-from tequio.data.dataset import Dataset
+from tequio.data.dataset import Dataset, Source
 from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.partition import Partition, Split, hold_out
 from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations
@@ -55,8 +55,8 @@ class Scenario:
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
-    `announced` is what real parties have to be told of their data in this run, `fresh` are rows that came after it, and
-    `reading` says how rows become what the model is asked about.
+    `announced` is what real parties have to be told of their data in this run, and `reading` says how rows become what
+    the model is asked about.
     """
 
     population: Population
@@ -72,15 +72,11 @@ class Scenario:
     facts: Mapping[str, object] = field(default_factory=dict)
     ledger: Ledger | None = None
     announced: Mapping[str, object] = field(default_factory=dict)
-    fresh: Dataset | None = None
     reading: Reading | None = None
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Dataset | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
-
-    `fresh` rows are prepared as those that were trained on.
-    """
+def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     raw = train
@@ -88,12 +84,13 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
     train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
+    partition, train, (raw, test, validation, root) = _held_columns(partition, train, (raw, test, validation, root))
+    assert raw is not None
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
-    population, (test, validation, root, fresh), fitted = prepared(population, (test, validation, root, fresh),
-                                                                   config.data)
+    population, (test, validation, root), fitted = prepared(population, (test, validation, root), config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
     algorithm = make_algorithm(config)
     check_pooling(algorithm.components, population.schema)
@@ -101,7 +98,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None, *, fresh: Data
         algorithm = with_parts(algorithm, attack=hostility)
     algorithm, ledger = with_ledger(config, algorithm, population, rules, clock, hostility)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
-                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, fresh=fresh,
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger,
                     reading=Reading.of(raw, *fitted))
 
 
@@ -156,6 +153,26 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
+
+
+def _held_columns(partition: Partition, train: Dataset, others: Kept) -> tuple[Partition, Dataset, Kept]:
+    """Leave out the columns that the partition gives to nobody: no party could answer for them."""
+    held = None if partition.columns is None else np.unique(np.concatenate(partition.columns))
+    if held is None or len(held) == len(train.schema.features):
+        return partition, train, others
+    names = {train.schema.names[column] for column in held}
+    sources: dict[int, Source] = {}
+
+    def narrowed(rows: Dataset) -> Dataset:
+        whole = rows.source
+        source = sources.setdefault(id(whole), replace(
+            whole, features=whole.features[:, held],
+            usual={name: value for name, value in whole.usual.items() if name in names}))
+        return replace(rows, schema=rows.schema.select(held.tolist()), source=source)
+
+    columns = tuple(np.searchsorted(held, own) for own in partition.columns or ())
+    return replace(partition, columns=columns), narrowed(train), tuple(
+        None if rows is None else narrowed(rows) for rows in others)
 
 
 def _with_noise(config: Config, train: Dataset,
