@@ -166,6 +166,9 @@ class Algorithm(ABC):
         """At a party: how the model that it keeps for itself answers; nothing where all answer with the same one."""
         return None
 
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:  # noqa: B027
+        """Let real parties remember how they answer with models of their own; nothing where they have none."""
+
     def answering(self, federation: Federation, state: State) -> Answering:
         """Who has a model of their own, and whose stand for the rest where no party is named."""
         return Answering()

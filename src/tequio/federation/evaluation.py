@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.payload import Payload
-from tequio.federation.task import NoSettings, Reveals, record, task
+from tequio.federation.task import Done, NoSettings, Reveals, record, task
+from tequio.learners.answers import One, pack_answer
 from tequio.learners.learner import Scorer, Tally
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
+    from tequio.learners.answers import Answer
 
 Part = Literal["train", "validation", "test"]
 """A part of a party's rows."""
@@ -33,6 +35,12 @@ class OwnModel(TypedDict, total=False):
     """The model that a party keeps for itself."""
 
     model: Payload
+
+
+class KeptAnswer(TypedDict, total=False):
+    """How a party answers with what it keeps for itself, once a run is over; see `learners.answers`."""
+
+    answer: Payload
 
 
 class Fingerprint(TypedDict):
@@ -63,6 +71,19 @@ def tally_here(party: Party, model: Payload, learner: Scorer, part: Part) -> Tal
 def fingerprint_own(party: Party, payload: Payload, settings: NoSettings) -> Fingerprint:
     """A hash of the model that the party keeps for itself."""
     return {"sha256": sha256_of(party.recall(OwnModel)["model"])}
+
+
+def keep_answer(party: Party, answer: Answer | None) -> Done:
+    """Let a party remember how it answers, for rows that come when the run is over."""
+    if answer is not None:
+        party.keep(KeptAnswer, {"answer": pack_answer(answer)})
+    return {}
+
+
+@task("keep own model to answer with", settings=EvaluateSettings, reply=Done, reveals=Reveals.NOTHING)
+def keep_own(party: Party, payload: Payload, settings: EvaluateSettings) -> Done:
+    """Keep how the party's own model answers."""
+    return keep_answer(party, One(settings.learner, party.recall(OwnModel)["model"]))
 
 
 def own_fingerprints(federation: Federation, parties: NDArray[np.int64]) -> list[str]:

@@ -14,7 +14,7 @@ from tequio.errors import ConfigError
 from tequio.federation.aggregation import shifted
 from tequio.federation.algorithm import Algorithm, Answering, State, part
 from tequio.federation.averaging import fresh_state, select
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own, own_fingerprints
+from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own, keep_own, own_fingerprints
 from tequio.federation.payload import Payload
 from tequio.federation.rng import stream
 from tequio.federation.selection import AllParties, Selector
@@ -90,6 +90,10 @@ class Alone(Algorithm):
         """The party's own model."""
         own = party.recall(OwnModel)
         return One(self.learner, own["model"]) if "model" in own else None
+
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """Each keeps its own model."""
+        federation.ask(parties, keep_own, settings=EvaluateSettings(learner=self.learner, part="test"))
 
     def answering(self, federation: Federation, state: State) -> Answering:
         """The parties that trained, of which some are scored."""

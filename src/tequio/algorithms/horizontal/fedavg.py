@@ -20,8 +20,8 @@ from tequio.algorithms.training import Phase, UpdateReply, job_from, train, trai
 from tequio.federation.aggregation import mixed
 from tequio.federation.algorithm import Answering, part
 from tequio.federation.averaging import Averaging, Weights, averaging_round
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, own_fingerprints, tally_here
-from tequio.federation.task import Reveals, TrainSettings, record, task
+from tequio.federation.evaluation import EvaluateSettings, OwnModel, keep_answer, own_fingerprints, tally_here
+from tequio.federation.task import Done, Reveals, TrainSettings, record, task
 from tequio.learners.answers import One
 from tequio.learners.learner import GradientLearner, Tally
 from tequio.registry import register
@@ -116,6 +116,11 @@ class FedAvgMix(Averaging):
         """The mix that the party would start its next round from."""
         return One(self.learner, _start(party, state.model, self.mix))
 
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """Each keeps its mix."""
+        federation.ask(parties, keep_mix, {"model": state.model},
+                       settings=MixEvaluation(learner=self.learner, part="test", mix=self.mix))
+
     def answering(self, federation: Federation, state: State) -> Answering:
         """The common model; parties that trained have a mix of their own."""
         return Answering(parties=tuple(state.memory.get("trained", np.empty(0, dtype=np.int64)).tolist()))
@@ -168,3 +173,9 @@ train_mix = training_task("fedavg-mix.train", MixSettings, UpdateReply, Phase(_j
 def evaluate_mix(party: Party, payload: ModelPayload, settings: MixEvaluation) -> Tally:
     """Tally the mix of the received model and the party's own."""
     return tally_here(party, _start(party, payload["model"], settings.mix), settings.learner, settings.part)
+
+
+@task("keep mixed model to answer with", settings=MixEvaluation, reply=Done, reveals=Reveals.NOTHING)
+def keep_mix(party: Party, payload: ModelPayload, settings: MixEvaluation) -> Done:
+    """Keep the mix of the received model and the party's own."""
+    return keep_answer(party, One(settings.learner, _start(party, payload["model"], settings.mix)))

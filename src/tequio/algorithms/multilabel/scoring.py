@@ -16,6 +16,7 @@ from tequio.algorithms.multilabel.tasks import (
     evaluate_own_rows,
     fingerprint_own,
     heads_here,
+    keep_heads,
     packed,
     score_received_rows,
 )
@@ -56,6 +57,10 @@ class ThroughHeads(Algorithm):
     def own_answer(self, party: Party, federation: Federation, state: State) -> Heads | None:
         """The party's networks, for the labels that it knows."""
         return heads_here(party, state.model, self.evaluation_settings(federation))
+
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """Each keeps its networks."""
+        federation.ask(parties, keep_heads, {"model": state.model}, settings=self.evaluation_settings(federation))
 
     def answering(self, federation: Federation, state: State) -> Answering:
         """All parties that may take part, together."""

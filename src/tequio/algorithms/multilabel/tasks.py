@@ -29,7 +29,7 @@ from tequio.algorithms.multilabel.heads import (
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of
 from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
-from tequio.federation.evaluation import EvaluateSettings, Fingerprint
+from tequio.federation.evaluation import EvaluateSettings, Fingerprint, keep_answer
 from tequio.federation.task import Count, Done, NoSettings, Reveals, TrainSettings, record, task
 from tequio.learners.answers import Answer, learner_of
 from tequio.learners.label_metrics import macro, tally_labels
@@ -280,6 +280,12 @@ def score_received_rows(party: Party, payload: CoreAndRows, settings: JudgeSetti
         return {}
     rows = Dataset(mine.schema, type(mine.source)(_unpacked(payload["rows"])))
     return {"scores": np.asarray(heads.own_scores(rows), dtype=np.float32)}
+
+
+@task("multilabel.keep own model to answer with", settings=JudgeSettings, reply=Done, reveals=Reveals.NOTHING)
+def keep_heads(party: Party, payload: ModelPayload, settings: JudgeSettings) -> Done:
+    """Keep how the party's networks answer."""
+    return keep_answer(party, heads_here(party, payload["model"], settings))
 
 
 @task("multilabel.fingerprint own model", settings=JudgeSettings, reply=Fingerprint, reveals=Reveals.NOTHING)

@@ -37,7 +37,15 @@ from tequio.federation.aggregation import (
 from tequio.federation.aggregators.coordinates import of_buffers
 from tequio.federation.algorithm import Algorithm, Answering, Attacked, State, part
 from tequio.federation.averaging import finish_round, fresh_state, select
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, Part, evaluate, evaluate_own, own_fingerprints
+from tequio.federation.evaluation import (
+    EvaluateSettings,
+    OwnModel,
+    Part,
+    evaluate,
+    evaluate_own,
+    keep_own,
+    own_fingerprints,
+)
 from tequio.federation.payload import Payload
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
@@ -149,6 +157,10 @@ class Gossip(Algorithm):
         """The peer's own model."""
         own = party.recall(OwnModel)
         return One(self.learner, own["model"]) if "model" in own else None
+
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """Each keeps its own model."""
+        federation.ask(parties, keep_own, settings=EvaluateSettings(learner=self.learner, part="test"))
 
     def answering(self, federation: Federation, state: State) -> Answering:
         """Every peer that took part, and all of them are scored."""

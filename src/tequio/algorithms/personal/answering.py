@@ -20,9 +20,9 @@ from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.algorithm import Answering
 from tequio.federation.averaging import Averaging, Weights, averaging_round
-from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part
+from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part, keep_answer
 from tequio.federation.rng import stream
-from tequio.federation.task import Reveals, Task, TrainSettings, task
+from tequio.federation.task import Done, Reveals, Task, TrainSettings, task
 from tequio.learners.answers import Answer, One
 from tequio.learners.learner import Arrays, Tally
 from tequio.learners.metrics import merge
@@ -67,6 +67,11 @@ class Personal(Averaging):
     def own_answer(self, party: Party, federation: Federation, state: State) -> Answer:
         """By the same function as at the party's own evaluation."""
         return self.inference.answer_of(party, self.evaluation_payload(state), self.evaluation_settings())
+
+    def keep_answers(self, federation: Federation, state: State, parties: NDArray[np.int64]) -> None:
+        """By the same function, at the parties."""
+        federation.ask(parties, self.inference.keep, self.evaluation_payload(state),
+                       settings=self.evaluation_settings())
 
     def answering(self, federation: Federation, state: State) -> Answering:
         """The parties that trained, and those whose models are scored."""
@@ -116,8 +121,8 @@ def trained_so_far(averaged: Averaged) -> NDArray[np.int64]:
 
 
 class Inference(NamedTuple):
-    """Three tasks: tally a part of the party's own rows, tally rows that the coordinator sends, and hash the model; and
-    how the party answers in all of them.
+    """Four tasks: tally a part of the party's own rows, tally rows that the coordinator sends, hash the model, and keep
+    it for rows that come later; and how the party answers in all of them.
 
     A module that makes them gives each a name of its own, because that is where a party's policy looks for the tasks of
     an algorithm.
@@ -126,6 +131,7 @@ class Inference(NamedTuple):
     on_own: Task[Any, Tally]
     on_sent: Task[Any, Tally]
     fingerprint: Task[Any, Fingerprint]
+    keep: Task[Any, Done]
     answer_of: Callable[[Party, Any, Any], Answer]
 
 
@@ -154,7 +160,11 @@ def inference(name: str, settings: type[E], answer_of: Callable[[Party, Any, E],
     def fingerprint(party: Party, payload: Payload, settings: E) -> Fingerprint:
         return {"sha256": sha256_of(model_of(party, payload, settings))}
 
-    return Inference(on_own, on_sent, fingerprint, answer_of)
+    @task(f"{name}: keep own model to answer with", settings=settings, reply=Done, reveals=Reveals.NOTHING)
+    def keep(party: Party, payload: Payload, settings: E) -> Done:
+        return keep_answer(party, answer_of(party, payload, settings))
+
+    return Inference(on_own, on_sent, fingerprint, keep, answer_of)
 
 
 def by_model(name: str, settings: type[E], model_of: Callable[[Party, Any, E], Arrays]) -> Inference:

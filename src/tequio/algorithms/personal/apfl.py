@@ -124,4 +124,4 @@ def _mixture_here(party: Party, payload: ModelPayload, settings: EvaluateSetting
     return payload["model"] if own is None else mixture(payload["model"], own, party.recall(MixtureMemory)["share"])
 
 
-_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("apfl", EvaluateSettings, _mixture_here)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("apfl", EvaluateSettings, _mixture_here)

@@ -70,4 +70,4 @@ def tuned(party: Party, payload: ModelPayload, settings: TuneSettings) -> Arrays
     return settings.learner.train(job.model, job.data, local, job.rng, learning_rate=local.rate(party.round)).model
 
 
-_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("fine-tuning", TuneSettings, tuned)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("fine-tuning", TuneSettings, tuned)

@@ -348,7 +348,8 @@ def answer_here(party: Party, payload: IncrementPayload, settings: RoutedSetting
     return Routed(settings.learner, payload["model"], own, settings.router, kept.get("router", {}))
 
 
-_INFERENCE = on_own, on_sent, fingerprint, _ = inference("flprotector", RoutedSettings, answer_here, personal_model)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = inference("flprotector", RoutedSettings, answer_here,
+                                                               personal_model)
 
 
 class RoutedRows(TypedDict):

@@ -146,4 +146,4 @@ def _best_model(party: Party, payload: Clusters, settings: EvaluateSettings) -> 
 
 
 train_best = training_task("ifca.train", TrainSettings, ClusterReply, Phase(_job, _reply))
-_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("ifca", EvaluateSettings, _best_model)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("ifca", EvaluateSettings, _best_model)

@@ -133,4 +133,4 @@ def adapted(party: Party, payload: ModelPayload, settings: AdaptSettings) -> Arr
     return model
 
 
-_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("per-fedavg", AdaptSettings, adapted)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("per-fedavg", AdaptSettings, adapted)

@@ -105,4 +105,4 @@ def train_envelope(party: Party, payload: ModelPayload, settings: EnvelopeSettin
     return update_of(party, payload["model"], Trained(copy, steps, loss, len(rows)), learner)
 
 
-_INFERENCE = on_own, on_sent, fingerprint, _ = by_model("pfedme", EvaluateSettings, own_or_received)
+_INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("pfedme", EvaluateSettings, own_or_received)

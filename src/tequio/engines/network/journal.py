@@ -61,6 +61,10 @@ class Journal:
                            remedy="restore the party's folder from a backup, or start the run anew")
         return record.state
 
+    def last_state(self) -> Payload:
+        """The state after the last task; empty where nothing was done."""
+        return self.state(max(self._positions, default=0))
+
     def add(self, record: Record) -> None:
         """Keep a record, and forget those that it makes void: they came after a state that the run went back from."""
         reply = np.frombuffer(record.reply, np.uint8)  # an array is written without being copied

@@ -11,6 +11,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 import tequio
 from tequio.errors import ConfigError, PayloadError, QuorumError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
@@ -303,7 +305,9 @@ def trained_model(config: Config, scenario: Scenario, federation: Federation, en
     asking, algorithm = among_honest(scenario, federation), scenario.algorithm
     who = algorithm.answering(asking, state)
     own: dict[str, Answer] = {}
-    if who.parties and not isinstance(engine, Announcing):
+    if who.parties and isinstance(engine, Announcing):
+        algorithm.keep_answers(asking, state, np.array(who.parties, dtype=np.int64))
+    elif who.parties:
         states = engine.states()
         for party in who.parties:
             home = Party(party, federation.round, dict(states.get(party, {})), scenario.population)
