@@ -27,6 +27,7 @@ from tequio.cli import (
     reproduce,
     run,
     search,
+    serve,
     show,
     ui,
     verify,
@@ -41,7 +42,8 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "compare": compare.compare, "report": report.report, "explain": explain.explain, "predict": predict.predict,
     "fairness": fairness.fairness, "participation": participation.participation, "leakage": leakage.leakage,
     "probe": probe.probe,
-    "verify": verify.verify, "data": data.app, "models": models.app, "coordinator": coordinator.app,
+    "verify": verify.verify, "data": data.app, "serve": serve.serve,
+    "models": models.app, "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "flower": flower.app, "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
 """Each a function, or a group of commands; in the order of the help."""

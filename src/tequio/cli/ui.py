@@ -44,7 +44,7 @@ def ui(
     needed = token or not is_loopback(host)
     settings = Settings(runs, host, port, secrets.token_urlsafe(24) if needed else "", tuple(host_name or ()),
                         tuple(plugin or ()))
-    door = _open(host, port)
+    door = open_door(host, port)
     typer.echo(f"The dashboard of '{runs}' is at {settings.address}\nPress Ctrl-C to close it; runs go on.")
     if not is_loopback(host):
         typer.echo("Others can reach it, and what is sent is not encrypted: rather use ssh -L, or a network you trust.",
@@ -55,7 +55,7 @@ def ui(
     server.run([door])
 
 
-def _open(host: str, port: int) -> socket.socket:
+def open_door(host: str, port: int) -> socket.socket:
     """The socket to listen on, before anything is said about it."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -43,7 +43,7 @@ class Compiled:
     """Answers rows that are decoded as `row_type` decodes them."""
 
     def __init__(self, model: Model) -> None:
-        self._model, self._answer, self._reading = model, model.answer, model.reading
+        self.model, self._answer, self._reading = model, model.answer, model.reading
         self._codes = [(place, _codes(feature.domain)) for place, feature in enumerate(self._reading.schema.features)
                        if feature.domain is not None]
         self._dtype = np.dtype(self._reading.dtype)
@@ -94,7 +94,7 @@ class Compiled:
 
     def _prepared(self, features: Array) -> Dataset:
         rows = self._reading.rows_of(features.reshape(len(features), *self._reading.schema.shape))
-        return self._reading.prepared(rows, self._model.party)
+        return self._reading.prepared(rows, self.model.party)
 
 
 def _codes(domain: Sequence[str]) -> dict[str, int]:
