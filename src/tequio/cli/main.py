@@ -15,6 +15,7 @@ from tequio.cli import (
     data,
     doctor,
     explain,
+    export,
     fairness,
     flower,
     leakage,
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "run": run.run, "search": search.search, "ui": ui.ui, "list": listing.list, "show": show.show,
     "compare": compare.compare, "report": report.report, "explain": explain.explain, "predict": predict.predict,
-    "fairness": fairness.fairness, "participation": participation.participation, "leakage": leakage.leakage,
-    "probe": probe.probe,
-    "verify": verify.verify, "data": data.app, "serve": serve.serve,
-    "models": models.app, "coordinator": coordinator.app,
+    "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
+    "participation": participation.participation, "leakage": leakage.leakage, "probe": probe.probe,
+    "verify": verify.verify, "data": data.app, "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "flower": flower.app, "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
 """Each a function, or a group of commands; in the order of the help."""

@@ -51,15 +51,15 @@ def save(model: Model, folder: Path) -> str:
         files[name] = hashlib.sha256(content).hexdigest()
 
     arrays: dict[str, NDArray[Any]] = {}
-    body = {"reading": _apart(model.reading.to_payload(), arrays, "reading"),
-            "common": None if model.common is None else _apart(pack_answer(model.common), arrays, "common")}
+    body = {"reading": apart(model.reading.to_payload(), arrays, "reading"),
+            "common": None if model.common is None else apart(pack_answer(model.common), arrays, "common")}
     write(ARRAYS, packed(arrays))
     names: dict[str, str] = {}
     for place, (name, answer) in enumerate(model.own.items()):
         (folder / PARTIES).mkdir(exist_ok=True)
         own: dict[str, NDArray[Any]] = {}
         names[name] = f"{PARTIES}/{place:05d}"
-        write(f"{names[name]}.json", _json(_apart(pack_answer(answer), own, "")))
+        write(f"{names[name]}.json", _json(apart(pack_answer(answer), own, "")))
         write(f"{names[name]}.safetensors", packed(own))
     document = {"format": FORMAT, "tequio": tequio.__version__, "facts": dict(model.facts), "speaks": model.speaks,
                 "scored": list(model.scored), "parties": names, **body, "files": files}
@@ -162,7 +162,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise _tampered(path) from cause
 
 
-def _apart(value: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
+def apart(value: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
     """The value with its arrays moved out to `arrays` under readable names."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub":
@@ -175,9 +175,9 @@ def _apart(value: Any, arrays: dict[str, NDArray[Any]], path: str) -> Any:
     if isinstance(value, bytes):
         return {_BYTES: base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return {str(key): _apart(item, arrays, f"{path}/{key}" if path else str(key)) for key, item in value.items()}
+        return {str(key): apart(item, arrays, f"{path}/{key}" if path else str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_apart(item, arrays, f"{path}/{place}") for place, item in enumerate(value)]
+        return [apart(item, arrays, f"{path}/{place}") for place, item in enumerate(value)]
     return value
 
 

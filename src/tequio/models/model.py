@@ -21,12 +21,14 @@ from tequio.models.rows import BATCH, Reading, asked, batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
 
     from numpy.typing import NDArray
     from torch import nn
 
     from tequio.data.dataset import Array, Dataset, Target
     from tequio.learners.learner import Tally
+    from tequio.models.exporting import Format
     from tequio.models.rows import Asked, Unseen
 
 COORDINATOR = "coordinator"
@@ -153,6 +155,15 @@ class Model:
         from tequio.models.modules import module_of
 
         return module_of(self)
+
+    def export(self, to: Format, path: str | PathLike[str] | None = None) -> Any:
+        """Write the model as onnx, rules (JSON), torch weights or safetensors, and give the path.
+
+        With `sklearn`, and without a path, it is a fitted scikit-learn pipeline that takes raw rows.
+        """
+        from tequio.models.exporting import export
+
+        return export(self, to, path)
 
     def _asked(self, rows: Any, target: Any, unseen: Unseen, *, with_target: bool, id: str = "") -> Iterator[Asked]:
         first = 0

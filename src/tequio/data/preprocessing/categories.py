@@ -67,12 +67,13 @@ class Discretise:
         """Codes of the intervals that the values fall into."""
         changed = dense_table(dataset, "discretise").copy()
         features = list(dataset.schema.features)
-        for column, points in self._points(dataset, statistics):
+        for column, points in self.points_of(dataset, statistics):
             changed[:, column] = np.searchsorted(points, changed[:, column], side="left")
             features[column] = Feature(features[column].name, _interval_names(points))
         return with_features(dataset, replace(dataset.schema, features=tuple(features)), changed)
 
-    def _points(self, dataset: Dataset, statistics: Statistics) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def points_of(self, dataset: Dataset, statistics: Statistics) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """The columns that become intervals, each with its cut points in order."""
         columns = numeric_columns(dataset.schema)
         if self.method == "cuts":
             for name, cuts in self.cuts.items():
@@ -209,13 +210,13 @@ class Regroup:
         changed, features = dense_table(dataset, "regroup").copy(), list(dataset.schema.features)
         for name, groups in self.groups.items():
             column = dataset.schema.column(name)
-            domain, code = self._regrouped(features[column], groups)
+            domain, code = self.regrouped(features[column], groups)
             changed[:, column] = code[changed[:, column].astype(np.int64)]
             features[column] = Feature(name, domain)
         return with_features(dataset, replace(dataset.schema, features=tuple(features)), changed)
 
-    def _regrouped(self, feature: Feature,
-                   groups: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    def regrouped(self, feature: Feature,
+                  groups: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
         """The new domain, and the new code of each old category."""
         if feature.domain is None:
             raise DataError(f"column '{feature.name}' holds numbers, which have no categories to regroup",

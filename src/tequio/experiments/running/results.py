@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.config.tables import Config
     from tequio.federation.payload import Payload
+    from tequio.models.exporting import Format
     from tequio.models.model import Model
     from tequio.models.rows import Unseen
 
@@ -123,6 +124,10 @@ class Result:
     def module(self, party: str = "") -> nn.Module:
         """A plain torch module with the trained weights; it takes prepared rows and gives outputs before softmax."""
         return self._of(party).module()
+
+    def export(self, to: Format, path: str | Path | None = None, *, party: str = "") -> Any:
+        """The model as onnx, rules, torch weights, safetensors or a scikit-learn pipeline: see `Model.export`."""
+        return self._of(party).export(to, path)
 
     def _of(self, party: str) -> Model:
         return self.trained.of(party) if party else self.trained

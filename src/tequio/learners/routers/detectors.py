@@ -218,7 +218,7 @@ class Autoencoder(Router):
         """Mean squared error of each row's reconstruction."""
         import torch
 
-        module = self._loaded(fitted, rows.schema.shape)
+        module = self.loaded(fitted, rows.schema.shape)
         errors = []
         with torch.inference_mode():
             for start in range(0, len(rows), _ROWS_PER_PASS):
@@ -226,7 +226,8 @@ class Autoencoder(Router):
                 errors.append((module(images) - images).square().flatten(1).mean(1).double().numpy())
         return np.concatenate(errors) if errors else np.zeros(0)
 
-    def _loaded(self, fitted: Fitted, shape: tuple[int, ...]) -> nn.Module:
+    def loaded(self, fitted: Fitted, shape: tuple[int, ...]) -> nn.Module:
+        """The trained autoencoder for rows of a shape."""
         import torch
 
         module = self._module(shape)

@@ -1,0 +1,141 @@
+"""Models in two plain forms that every format can be written from: sums over trees, and linear models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tequio.algorithms.vertical.answering import Part, Together
+from tequio.errors import ConfigError
+from tequio.learners.linear import LogisticRegression, SGDClassifier, SGDRegressor
+from tequio.learners.trees.boosted import BoostedTrees, objective_for
+from tequio.learners.trees.forest import Forest, split_by_size
+from tequio.learners.trees.learner import Scoring, model_from_payload
+from tequio.learners.trees.tree import LEAF, Tree
+from tequio.learners.trees.xgboost_learner import XGBoost
+from tequio.learners.zoo import Logistic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Array, Schema
+    from tequio.learners.answers import Answer
+    from tequio.learners.trees.tree import Kind
+    from tequio.models.model import Model
+
+    Numbers = NDArray[np.float64]
+
+Link = Literal["identity", "logistic", "softmax", "labels"]
+"""What becomes of sums: nothing, two classes by one logit, classes, or labels each by a logit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """A tree of which every node has values to add, one an output; `rows` are those of the training, where known."""
+
+    kind: Kind
+    feature: Array
+    threshold: Numbers
+    children: Array
+    values: Numbers
+    rows: Numbers | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSum:
+    """Start values, and trees that add to them; the sum is divided, then linked to scores.
+
+    `single` says that rows are rounded to single precision before they are compared, and so are the sums.
+    """
+
+    trees: tuple[Branches, ...]
+    start: Numbers
+    link: Link = "identity"
+    divide: int = 1
+    single: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Coefficients (outputs, columns) and an intercept each."""
+
+    coef: Numbers
+    intercept: Numbers
+    link: Link
+
+
+def answer_of(model: Model) -> Answer:
+    """What answers rows, if it can leave tequio."""
+    answer = model.answer
+    if isinstance(answer, Part | Together):
+        raise ConfigError("a vertical model cannot be exported: the parties hold different columns, and each of them "
+                          "its part of the model", remedy="ask all of them: tequio predict RUN --data FILE")
+    return answer
+
+
+def tree_sum(learner: object, model: Any, schema: Schema) -> TreeSum | None:
+    """A tree, a forest or boosted trees as a sum over trees; nothing for other models."""
+    if isinstance(learner, XGBoost):
+        return _from_xgboost(learner, model, schema)
+    if not isinstance(learner, Scoring):
+        return None
+    found = model_from_payload(model, features=len(schema.features), classes=schema.target.size, whose="the model") \
+        if isinstance(model, dict) else model
+    if isinstance(found, BoostedTrees):
+        return _boosted([Branches("binary", tree.feature, tree.threshold, tree.children, tree.value[:, None])
+                         for tree in found.trees], found.base, found.objective)
+    trees: tuple[Tree, ...] = found.trees if isinstance(found, Forest) else (found,)  # type: ignore[assignment]
+    majority = isinstance(found, Forest) and found.voting == "majority"
+    return TreeSum(tuple(_of_shares(tree, majority) for tree in trees), np.zeros(schema.target.size),
+                   divide=len(trees))
+
+
+def linear(learner: object, model: Any, schema: Schema) -> Linear | None:
+    """A linear model on prepared columns; nothing for other models."""
+    if isinstance(learner, SGDRegressor):
+        return Linear(np.asarray(model["coef"], np.float64)[None], model["intercept"], "identity")
+    if isinstance(learner, LogisticRegression | SGDClassifier):
+        return Linear(np.asarray(model["coef"], np.float64), model["intercept"], "softmax")
+    if not isinstance(learner, Logistic):
+        return None
+    coef, intercept = (np.asarray(model[f"output.{name}"], np.float64) for name in ("weight", "bias"))
+    kind = schema.target.kind
+    return Linear(coef, intercept, "identity" if kind == "number" else "labels" if kind == "multilabel" else
+                  "logistic" if len(coef) == 1 else "softmax")
+
+
+
+def _of_shares(tree: Tree, majority: bool) -> Branches:
+    shares = np.eye(tree.classes)[tree.probabilities.argmax(axis=1)] if majority else tree.probabilities
+    return Branches(tree.kind, tree.feature, tree.threshold, tree.children, shares, tree.support)
+
+
+def _boosted(trees: Sequence[Branches], base: Numbers, objective: str, *, single: bool = False) -> TreeSum:
+    """Tree i adds to output i % outputs."""
+    outputs = len(base)
+    placed = [Branches(tree.kind, tree.feature, tree.threshold, tree.children,
+                       tree.values * (np.arange(outputs) == number % outputs)) for number, tree in enumerate(trees)]
+    links: dict[str, Link] = {"logistic": "logistic", "softmax": "softmax", "squared": "identity"}
+    return TreeSum(tuple(placed), np.asarray(base, np.float64), links[objective], single=single)
+
+
+def _from_xgboost(learner: XGBoost, model: Any, schema: Schema) -> TreeSum:
+    """XGBoost goes left below a threshold in single precision: that is, up to the number before it."""
+    document, trees = learner.opened(model if isinstance(model, dict) else model.to_payload(), schema)
+    parameters = document["learner"]["learner_model_param"]
+    objective = objective_for(schema.target)
+    base = np.array([float(parameters["base_score"].strip("[]"))]) if objective == "squared" else \
+        np.zeros(max(int(parameters["num_class"]), 1))
+    named = trees.arrays
+    leaf = named["left_children"] == LEAF
+    conditions = named["split_conditions"].astype(np.float32)
+    arrays: list[Array] = [np.where(leaf, LEAF, named["split_indices"]).astype(np.int32),
+                           np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64),
+                           np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32),
+                           np.where(leaf, conditions, 0.0)[:, None].astype(np.float64)]
+    parts = zip(*(split_by_size(array, trees.sizes) for array in arrays), strict=True) if len(trees) else ()
+    return _boosted([Branches("binary", *part) for part in parts], base, objective, single=True)

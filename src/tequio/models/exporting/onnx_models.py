@@ -1,0 +1,180 @@
+"""What answers rows, as nodes of an ONNX graph: learners, and whatever puts several models together.
+
+Trees are walked all at once: the node where each row is in each tree is a table (rows, trees), and a level down is a
+few look-ups. Sums go in the order in which tequio adds, so that two classes that are equal there are equal here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio.algorithms.multilabel.tasks import Heads
+from tequio.algorithms.personal.flprotector import Routed
+from tequio.algorithms.trees.voting import Vote
+from tequio.errors import ConfigError
+from tequio.learners.answers import One
+from tequio.learners.kmeans import KMeans
+from tequio.learners.torch_learner import TorchLearner
+from tequio.learners.trees.tree import Walk
+from tequio.models.exporting.forms import linear, tree_sum
+from tequio.models.exporting.onnx_layers import network_scores, sigmoid_in
+from tequio.models.exporting.onnx_routers import is_own_in
+from tequio.models.model import Joint
+from tequio.registry import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.data.dataset import Schema
+    from tequio.learners.answers import Answer
+    from tequio.models.exporting.forms import Branches, Link, TreeSum
+    from tequio.models.exporting.onnx_graph import Graph
+
+
+def scores_in(graph: Graph, answer: Answer, schema: Schema, rows: str) -> str:
+    """Scores of prepared rows in double precision: (rows, classes or labels or 1), or (rows, 1) clusters."""
+    if isinstance(answer, One):
+        return learner_scores(graph, answer.learner, answer.model, schema, rows)
+    if isinstance(answer, Vote):
+        members = zip(answer.model["members"], answer.model["weights"], strict=True)
+        terms = [graph("Mul", learner_scores(graph, answer.learners[member["learner"]], member["model"], schema, rows),
+                       graph.constant(float(weight))) for member, weight in members]
+        return _added(graph, terms)
+    if isinstance(answer, Heads):
+        return _heads(graph, answer, schema, rows)
+    if isinstance(answer, Joint):
+        return _joint(graph, answer, schema, rows)
+    if isinstance(answer, Routed):
+        return _routed(graph, answer, schema, rows)
+    raise ConfigError(f"a model that answers by '{answer.kind}' cannot be exported to ONNX",
+                      remedy="use tequio predict")
+
+
+def learner_scores(graph: Graph, learner: Any, model: Any, schema: Schema, rows: str) -> str:
+    """Scores by one learner's model."""
+    if isinstance(learner, KMeans):
+        centroids = np.asarray(model["centroids"], np.float64)
+        product = graph("MatMul", rows, graph.constant(-2.0 * centroids.T))
+        ranks = graph("Add", product, graph.constant((centroids ** 2).sum(axis=1)))
+        return graph("ArgMin", ranks, axis=1, keepdims=1)
+    if isinstance(learner, TorchLearner):
+        return network_scores(graph, learner, model, schema, rows)
+    if (trees := tree_sum(learner, model, schema)) is not None:
+        return _tree_scores(graph, trees, rows)
+    if (plain := linear(learner, model, schema)) is not None:
+        product = graph("MatMul", rows, graph.constant(plain.coef.T))
+        return linked_in(graph, plain.link, graph("Add", product, graph.constant(plain.intercept, np.float64)))
+    raise ConfigError(f"a model of the learner '{name_of(type(learner))}' cannot be exported to ONNX",
+                      remedy="use tequio predict")
+
+
+def linked_in(graph: Graph, link: Link, sums: str) -> str:
+    """Scores from sums (rows, outputs) in double precision."""
+    if link == "identity":
+        return sums
+    if link == "softmax":
+        return graph("Softmax", sums, axis=1)
+    if link == "labels":
+        return sigmoid_in(graph, sums)
+    return graph("Concat", sigmoid_in(graph, graph("Neg", sums)), sigmoid_in(graph, sums), axis=1)
+
+
+def _tree_scores(graph: Graph, model: TreeSum, rows: str) -> str:
+    dtype = np.float32 if model.single else np.float64
+    rows = graph.cast(rows, dtype) if model.single else rows
+    values = [model.start[None], *(tree.values for tree in model.trees)]
+    offsets = np.cumsum([0, *(len(part) for part in values)])
+    nothing = graph.cast(graph("Mul", graph("Gather", rows, graph.constant([0]), axis=1), graph.constant(0, dtype)),
+                         np.int64)
+    places = [graph("Add", nothing, graph.constant([0]))]  # what the sum starts from, as a tree of one node
+    if model.trees:
+        places.append(_ends(graph, model.trees, offsets[1:-1], rows, nothing, dtype))
+    added = graph("Gather", graph.constant(np.concatenate(values), dtype), graph("Concat", *places, axis=1))
+    sums = graph("Gather", graph("CumSum", added, graph.constant(1)), graph.constant(len(model.trees)), axis=1)
+    whole = graph.cast(sums, np.float64)
+    shared = whole if model.divide == 1 else graph("Div", whole, graph.constant(float(model.divide)))
+    return linked_in(graph, model.link, shared)
+
+
+def _ends(graph: Graph, trees: Sequence[Branches], offsets: NDArray[np.int64], rows: str, nothing: str,
+          dtype: Any) -> str:
+    """(rows, trees): the number of the node where each row ends, counted over all trees from the first offset on."""
+    binary = trees[0].kind == "binary"
+    width = 2 if binary else max(tree.children.shape[1] for tree in trees) + 1
+    walks = [Walk.of(tree.feature, tree.children, tree.threshold if binary else None) for tree in trees]
+    first = int(offsets[0])
+    onward = np.concatenate([np.pad(walk.onward.reshape(-1, walk.width), ((0, 0), (0, width - walk.width)), "edge")
+                             + offset for walk, offset in zip(walks, offsets - first, strict=True)])
+    columns = graph.constant(np.concatenate([walk.column for walk in walks]), np.int64)
+    here = graph("Add", nothing, graph.constant((offsets - first)[None], np.int64))
+    ways = graph.constant(onward.reshape(-1), np.int64)
+    thresholds = graph.constant(np.nan_to_num(np.concatenate([tree.threshold for tree in trees])), dtype) \
+        if binary else ""
+    for _ in range(max(walk.levels for walk in walks)):
+        values = graph("GatherElements", rows, graph("Gather", columns, here), axis=1)
+        if binary:
+            low = graph("LessOrEqual", values, graph("Gather", thresholds, here))
+            branch = graph.cast(graph("Not", low), np.int64)
+        else:
+            known = graph("Less", values, graph.constant(width - 1, dtype))
+            branch = graph.cast(graph("Where", known, values, graph.constant(width - 1, dtype)), np.int64)
+        here = graph("Gather", ways, graph("Add", graph("Mul", here, graph.constant(width)), branch))
+    return graph("Add", here, graph.constant(first))
+
+
+def _heads(graph: Graph, answer: Heads, schema: Schema, rows: str) -> str:
+    """A party's networks for its labels, in the mean, moved so that each label's border lies at one half."""
+    mine = replace(schema, target=schema.target.select([int(label) for label in answer.known]))
+    scores = [network_scores(graph, _network(answer.learner), {**core, **head}, mine, rows)
+              for core, head in answer.networks]
+    mean = scores[0] if len(scores) == 1 else \
+        graph("Div", _added(graph, scores), graph.constant(float(len(scores))))
+    if answer.borders is not None:
+        one = graph.constant(1.0)
+        inside = graph("Clip", mean, graph.constant(1e-7), graph.constant(1 - 1e-7))
+        odds = graph("Mul", graph("Div", inside, graph("Sub", one, inside)),
+                     graph.constant((1 - answer.borders) / answer.borders))
+        mean = graph("Div", odds, graph("Add", one, odds))
+    return graph.cast(graph.cast(mean, np.float32), np.float64)
+
+
+def _joint(graph: Graph, answer: Joint, schema: Schema, rows: str) -> str:
+    """All parties' labels, each in the mean of those who know it; 0 for a label that nobody knows."""
+    counts, terms = np.zeros(answer.size), []
+    for party in answer.answers:
+        labels = party.labels(answer.size)
+        own = scores_in(graph, party, schema, rows)
+        chosen = np.zeros((len(labels), answer.size))
+        chosen[np.arange(len(labels)), labels] = 1.0
+        terms.append(graph("MatMul", own, graph.constant(chosen)))
+        counts[labels] += 1
+    return graph("Div", _added(graph, terms), graph.constant(np.maximum(counts, 1)))
+
+
+def _routed(graph: Graph, answer: Routed, schema: Schema, rows: str) -> str:
+    """A party's own model or the common one, row by row."""
+    common = learner_scores(graph, answer.learner, answer.common, schema, rows)
+    if answer.own is None:
+        return common
+    own = learner_scores(graph, answer.learner, answer.own, schema, rows)
+    if answer.router is None:
+        return own
+    return graph("Where", is_own_in(graph, answer, schema, rows, own), own, common)
+
+
+def _network(learner: object) -> TorchLearner:
+    if not isinstance(learner, TorchLearner):
+        raise ConfigError("only heads of torch networks can be exported", remedy="use tequio predict")
+    return learner
+
+
+def _added(graph: Graph, terms: Sequence[str]) -> str:
+    total = terms[0]
+    for term in terms[1:]:
+        total = graph("Add", total, term)
+    return total
