@@ -22,7 +22,13 @@ from tequio.data.inputs.encoding import (
     infer_feature,
     infer_target,
 )
-from tequio.data.inputs.tables import columns_from_arrow, columns_from_file, columns_from_frame, columns_or_arrays
+from tequio.data.inputs.tables import (
+    columns_from_arrow,
+    columns_from_file,
+    columns_from_frame,
+    columns_or_arrays,
+    has_text,
+)
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from tequio.data.inputs.encoding import AskedKind
 
 
-__all__ = ["content_of", "read"]
+__all__ = ["content_of", "has_text", "read"]
 
 
 def read(data: Any, *, target: str | Sequence[str] | None = None, target_kind: AskedKind = "auto",

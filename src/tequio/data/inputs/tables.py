@@ -90,6 +90,16 @@ def columns_from_frame(frame: Any) -> Columns:
     return columns_of({name: frame[key].to_numpy() for name, key in zip(names, frame.columns, strict=True)})
 
 
+def has_text(data: Any) -> bool:
+    """Whether this is a data frame with a column that does not hold numbers (or yes and no) only."""
+    return hasattr(data, "columns") and any(not _is_numeric(kind) for kind in data.dtypes)
+
+
+def _is_numeric(kind: Any) -> bool:
+    letter = getattr(kind, "kind", "")  # polars has names instead
+    return letter in "fiub" if letter else bool(kind.is_numeric()) or str(kind) == "Boolean"
+
+
 def _arrow_values(column: Any) -> Any:
     is_dictionary = hasattr(column.type, "value_type") and hasattr(column.type, "index_type")
     return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy()
