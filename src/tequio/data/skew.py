@@ -8,7 +8,7 @@ change and 0.25 a large one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,8 @@ from tequio.data.partition import strata
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Array, Dataset
@@ -159,6 +161,38 @@ BINS = 10
 _HALF_A_ROW = 0.5
 
 
+@dataclass(frozen=True)
+class Bins:
+    """A column as counts: of its categories, or of what lies between `cuts`, which are tenths of the rows counted."""
+
+    counts: tuple[int, ...]
+    cuts: tuple[float, ...] | None = None
+
+    def count(self, values: Array) -> NDArray[np.int64]:
+        """Other values in the same bins."""
+        places = values.astype(np.int64) if self.cuts is None else np.searchsorted(self.cuts, values)
+        return np.bincount(places, minlength=len(self.counts))
+
+
+def bins_of(values: Array, categories: int = 0) -> Bins:
+    """The bins of a column of numbers, or of codes of that many categories."""
+    cuts = None if categories else tuple(np.unique(np.quantile(values, np.arange(1, BINS) / BINS)).tolist())
+    empty = Bins((0,) * (categories or len(cuts or ()) + 1), cuts)
+    return replace(empty, counts=tuple(empty.count(values).tolist()))
+
+
+def columns_in_bins(rows: Dataset) -> dict[str, Bins]:
+    """Each column in bins, and the target where there is one."""
+    kinds = _kinds(rows)
+    return {name: bins_of(values, kinds[name]) for name, values in values_by_column(rows).items()}
+
+
+def stability_index(old: Array | Sequence[int], new: Array | Sequence[int]) -> float:
+    """The population stability index of counts in the same bins."""
+    shares = [np.maximum(counts, _HALF_A_ROW) / np.sum(counts) for counts in (np.asarray(old), np.asarray(new))]
+    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())
+
+
 def drift(old: Dataset, new: Dataset) -> dict[str, float]:
     """The stability index of each column, and of the target where there is one."""
     if old.schema != new.schema:
@@ -166,8 +200,8 @@ def drift(old: Dataset, new: Dataset) -> dict[str, float]:
                         remedy="read both with the same schema file")
     if not len(old) or not len(new):
         raise DataError("there are no rows to compare", remedy="give a table with rows")
-    before, after = (_columns(rows) for rows in (old, new))
-    return {name: _index(before[name], after[name], categories) for name, categories in _kinds(old).items()}
+    now = values_by_column(new)
+    return {name: stability_index(bins.counts, bins.count(now[name])) for name, bins in columns_in_bins(old).items()}
 
 
 def _kinds(rows: Dataset) -> dict[str, int]:
@@ -179,21 +213,11 @@ def _kinds(rows: Dataset) -> dict[str, int]:
     return kinds
 
 
-def _columns(rows: Dataset) -> dict[str, Array]:
+def values_by_column(rows: Dataset) -> dict[str, Array]:
+    """The values of each column, and of the target where there is one."""
     features = rows.features
     flat = features.toarray() if rows.is_sparse else features.reshape(len(features), -1)
     columns = {feature.name: flat[:, place] for place, feature in enumerate(rows.schema.features)}
     if rows.schema.target.kind in ("classes", "number"):
         columns[rows.schema.target.name] = rows.target
     return columns
-
-
-def _index(old: Array, new: Array, categories: int) -> float:
-    if categories:
-        places = [values.astype(np.int64) for values in (old, new)]
-        bins = categories
-    else:
-        cuts = np.unique(np.quantile(old, np.arange(1, BINS) / BINS))
-        places, bins = [np.searchsorted(cuts, values) for values in (old, new)], len(cuts) + 1
-    shares = [np.maximum(np.bincount(place, minlength=bins), _HALF_A_ROW) / len(place) for place in places]
-    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())

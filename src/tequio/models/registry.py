@@ -1,7 +1,10 @@
-"""Models in use: a folder a model, with numbered versions of which one is in production and one may be a candidate.
+"""Models in use: a folder per model, with numbered versions of which one is in production and one may be a candidate.
 
-    models/NAME/versions/0001/   model file, the run's config and summary, schema.json
-    models/NAME/state.json       which version is what, how the ids are split, and what happened when
+    models/NAME/versions/0001/       a model folder, as every run ends with; run/ holds the config and summary of the
+                                     run, and what its rows were like: counts in bins per column
+    models/NAME/audit.jsonl          what was done when, and how things stand since
+    models/NAME/answers.jsonl        what was answered, if `tequio serve` writes it here
+    models/NAME/outcomes/0001.jsonl  answers with what really happened, a file per time that outcomes were added
 
 A version never changes. Which one answers an id follows from a hash of the id, so the same id gets the same answer
 everywhere and tomorrow.
@@ -12,30 +15,31 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tequio.data.dataset import load_schema, save_schema
+from tequio.engines.network.files import is_plain_name
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.running import store
-from tequio.experiments.running.results import ARRAYS, PLAIN, Result
-from tequio.experiments.running.scenario import make_scenario
+from tequio.models import answers_log, audit, signing
+from tequio.models import folder as model_folder
+from tequio.models.audit import Audit, locked
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from tequio.data.dataset import Schema
-    from tequio.experiments.running.store import Plain
+    from tequio.models.audit import Entry
+    from tequio.models.model import Model
 
-
-_STATE, _SEAL = "state.json", "sha256.json"
-_KEPT = (ARRAYS, PLAIN, store.CONFIG, store.SUMMARY)
+ORIGIN, KEPT = "run", ("config.toml", "summary.json", "reference.json")
+_NOTHING: Entry = {"production": 0, "candidate": 0, "share": 0.0, "trial": None}
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a model."""
+    """One version of a model: a model folder with a number for a name."""
 
     folder: Path
 
@@ -44,23 +48,35 @@ class Version:
         """Its number, from 1."""
         return int(self.folder.name)
 
+    @cached_property
+    def sha256(self) -> str:
+        """The hash over the model, by which answers name their version."""
+        return str(json.loads((self.folder / model_folder.FILE).read_bytes())["sha256"])
+
     @property
-    def summary(self) -> Plain:
-        """What the run that made it said."""
-        return Result(self.folder).summary
+    def summary(self) -> dict[str, Any]:
+        """What the run that made it said; empty where it is not known."""
+        path = self.folder / ORIGIN / KEPT[1]
+        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+    @property
+    def reference(self) -> bytes | None:
+        """What rows and scores were like when it was trained, as `tequio.models.drift` reads it, if that is known."""
+        path = self.folder / ORIGIN / KEPT[2]
+        return path.read_bytes() if path.is_file() else None
 
     @property
     def schema(self) -> Schema:
         """What rows it is for."""
-        return load_schema(self.folder / store.SCHEMA)
+        return self.load().reading.schema
+
+    def load(self) -> Model:
+        """The model, to be asked about rows."""
+        return model_folder.load(self.folder)
 
     def check(self) -> None:
-        """Refuse files that are not, bit for bit, those that were added."""
-        sealed = json.loads((self.folder / _SEAL).read_bytes())
-        for name, told in sealed.items():
-            if not (self.folder / name).exists() or _hash(self.folder / name) != told:
-                raise RunError(f"'{self.folder / name}' is not what was added to the registry",
-                               remedy="it was damaged or changed: copy the version again")
+        """Refuse files that are not, bit for bit, those that the run wrote."""
+        model_folder.read_document(model_folder.find(self.folder))
 
 
 @dataclass(frozen=True)
@@ -70,105 +86,168 @@ class ModelRegistry:
     parent: Path
     name: str
 
+    def __post_init__(self) -> None:
+        if not is_plain_name(self.name):
+            raise ConfigError(f"a model cannot be called {self.name[:80]!r}",
+                              remedy="use letters, digits, dots, dashes and underscores, and begin with a letter")
+
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.parent / store.safe_name(self.name)
+        return self.parent / self.name
 
     @property
-    def state(self) -> Plain:
-        """Production and candidate (0: none), the candidate's share of ids, and the history."""
-        path = self.folder / _STATE
-        if not path.exists():
+    def audit(self) -> Audit:
+        """What was done, step by step."""
+        return Audit(self.folder / audit.FILE)
+
+    @property
+    def answers(self) -> Path:
+        """Where answers are logged, unless another file is named."""
+        return self.folder / answers_log.FILE
+
+    @property
+    def state(self) -> Entry:
+        """Production and candidate (0: none), the candidate's share of ids, and the rule of its trial."""
+        found = self.audit.state()
+        if found is None:
             raise ConfigError(f"there is no model '{self.name}' in '{self.parent}'",
                               remedy="add a run to it: tequio models add NAME RUN")
-        found: Plain = json.loads(path.read_bytes())
         return found
+
+    def versions(self) -> list[Version]:
+        """All of them, the oldest first."""
+        return [Version(path) for path in sorted((self.folder / "versions").glob("[0-9]*")) if path.is_dir()]
 
     def version(self, number: int) -> Version:
         """One of them."""
         folder = self.folder / "versions" / f"{number:04d}"
         if not folder.is_dir():
-            raise ConfigError(f"the model '{self.name}' has no version {number}", remedy="see: tequio models list")
+            known = ", ".join(str(one.number) for one in self.versions())
+            raise ConfigError(f"the model '{self.name}' has no version {number}", remedy=f"there is: {known or 'none'}")
         return Version(folder)
 
-    def add(self, run: Result) -> Version:
-        """Make a finished run's model the candidate."""
-        _ = run.summary  # an unfinished run is refused here
-        numbers = [int(path.name) for path in (self.folder / "versions").glob("[0-9]*")]
-        number = max(numbers, default=0) + 1
-        target = self.folder / "versions" / f"{number:04d}"
-        with store.explained(target):
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            for name in _KEPT:
-                if (run.folder / name).exists():
-                    shutil.copy2(run.folder / name, partial / name)
-            save_schema(_schema_of(run), partial / store.SCHEMA)
-            sealed = {path.name: _hash(path) for path in sorted(partial.iterdir())}
-            store.write_json(partial / _SEAL, sealed)
-            partial.rename(target)
-        state = self.state if (self.folder / _STATE).exists() else \
-            {"production": 0, "candidate": 0, "share": 0.0, "history": []}
-        self._write({**state, "candidate": number, "share": 0.0}, "candidate", number)
+    def add(self, place: Path, reference: str = "") -> Version:
+        """Make the model of a finished run, or one that was handed over, the candidate.
+
+        `reference` says what rows were like when it was trained, see `tequio.models.drift`.
+        """
+        source = model_folder.find(place)
+        with locked(self.folder):
+            state = self.audit.state() or _NOTHING
+            if state["share"]:
+                raise ConfigError(f"version {state['candidate']} is on trial with {state['share']:.0%} of the ids",
+                                  remedy=f"end its trial first: tequio models split {self.name} 0")
+            number = max((one.number for one in self.versions()), default=0) + 1
+            target = self.folder / "versions" / f"{number:04d}"
+            facts = _copied(source, place, target, reference)
+            self.audit.add("added", {**state, "candidate": number, "share": 0.0, "trial": None}, version=number,
+                           facts=facts)
         return self.version(number)
 
     def split(self, share: float) -> None:
         """Let the candidate answer this share of the ids."""
-        state = self.state
-        if not state["candidate"] or not state["production"]:
-            raise ConfigError(f"the model '{self.name}' has no candidate beside one in production",
-                              remedy="add a run, and promote one first")
         if not 0 <= share <= 1:
             raise ConfigError(f"a share is between 0 and 1, not {share:g}", remedy="such as 0.1 for every tenth id")
-        self._write({**state, "share": share}, f"split {share:g}", state["candidate"])
+        with locked(self.folder):
+            state = self.state
+            if not state["candidate"] or not state["production"]:
+                raise ConfigError(f"the model '{self.name}' has no candidate beside one in production",
+                                  remedy=f"add a run: tequio models add {self.name} RUN; and promote one first: "
+                                         f"tequio models promote {self.name}")
+            self.check(state["candidate"])
+            self.audit.add("share", {**state, "share": share}, version=state["candidate"], why="set by hand")
 
     def promote(self) -> Version:
-        """Put the candidate into production."""
-        state = self.state
+        """Put the candidate into production, whatever its outcomes are."""
+        with locked(self.folder):
+            return self.put_into_production(self.state, "set by hand", {})
+
+    def put_into_production(self, state: Entry, why: str, facts: Mapping[str, object]) -> Version:
+        """The last step of a candidate; the caller holds the lock."""
         if not state["candidate"]:
-            raise ConfigError(f"the model '{self.name}' has no candidate", remedy="add a run: tequio models add")
-        self.version(state["candidate"]).check()
-        self._write({**state, "production": state["candidate"], "candidate": 0, "share": 0.0}, "production",
-                    state["candidate"])
-        return self.version(state["candidate"])
+            raise ConfigError(f"the model '{self.name}' has no candidate",
+                              remedy=f"add a run: tequio models add {self.name} RUN")
+        self.check(state["candidate"])
+        number = int(state["candidate"])
+        self.audit.add("production", {**_NOTHING, "production": number}, version=number, why=why, facts=facts)
+        return self.version(number)
 
     def roll_back(self) -> Version:
         """Put the version that was in production before this one back."""
-        state = self.state
-        before = [entry["version"] for entry in state["history"] if entry["what"] in ("production", "rolled back")]
-        earlier = [number for number in before if number != state["production"]]
-        if not earlier:
-            raise ConfigError(f"the model '{self.name}' had no other version in production", remedy="promote one")
-        self.version(earlier[-1]).check()
-        self._write({**state, "production": earlier[-1], "share": 0.0}, "rolled back", earlier[-1])
+        with locked(self.folder):
+            state = self.state
+            before = [entry["state"]["production"] for entry in self.audit.entries()]
+            earlier = [number for number in before if number not in (0, state["production"])]
+            if not earlier:
+                raise ConfigError(f"the model '{self.name}' had no other version in production",
+                                  remedy=f"promote one: tequio models promote {self.name}")
+            self.check(earlier[-1])
+            after = {**state, "production": earlier[-1], "share": 0.0, "trial": None}
+            self.audit.add("rolled back", after, version=earlier[-1], why="set by hand")
         return self.version(earlier[-1])
+
+    def check(self, number: int) -> None:
+        """Refuse a version that is not what was added, or whose run says something else than it did then."""
+        version = self.version(number)
+        version.check()
+        added = next((entry["facts"] for entry in self.audit.entries()
+                      if entry["what"] == "added" and entry["version"] == number), None)
+        if added is None or added != _facts_of(version.folder):
+            raise RunError(f"'{version.folder}' is not what was added to the registry",
+                           remedy="it was damaged or changed: add the run or the model again")
 
     def route(self, id: str) -> Version:
         """The version that answers this id: the candidate for its share of them, else the one in production."""
         state = self.state
         if not state["production"]:
-            raise ConfigError(f"the model '{self.name}' has no version in production", remedy="promote one")
+            raise ConfigError(f"the model '{self.name}' has no version in production",
+                              remedy=f"promote one: tequio models promote {self.name}")
         draw = int.from_bytes(sha256(f"{self.name}\0{state['candidate']}\0{id}".encode()).digest()[:8], "big") / 2**64
         return self.version(state["candidate"] if draw < state["share"] else state["production"])
-
-    def _write(self, state: Plain, what: str, version: int) -> None:
-        moment = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = {"time": moment, "what": what, "version": version}
-        store.write_json(self.folder / _STATE, {**state, "history": [*state["history"], entry]})
 
 
 def registries(parent: Path) -> list[ModelRegistry]:
     """All models of a folder."""
-    return [ModelRegistry(parent, path.parent.name) for path in sorted(parent.glob(f"*/{_STATE}"))]
+    return [ModelRegistry(parent, path.parent.name) for path in sorted(parent.glob(f"*/{audit.FILE}"))
+            if is_plain_name(path.parent.name)]
 
 
-def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+def _copied(source: Path, place: Path, target: Path, reference: str) -> dict[str, str]:
+    """Copy a model that is whole, with the config and summary of its run; the hashes of what was copied."""
+    listed = [model_folder.FILE, *model_folder.read_document(source)["files"]]
+    names = [name for name in (*listed, signing.FILE) if (source / name).exists()]
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
+        raise RunError(f"the model in '{source}' names files outside its folder", remedy="take no model from whoever "
+                       "made it")
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        for name in names:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, partial / name)
+        for folder, name in ((folder, name) for folder in (place, place / ORIGIN) for name in KEPT):
+            if (folder / name).is_file():
+                (partial / ORIGIN).mkdir(exist_ok=True)
+                shutil.copy2(folder / name, partial / ORIGIN / name)
+        if reference:
+            (partial / ORIGIN).mkdir(exist_ok=True)
+            (partial / ORIGIN / KEPT[2]).write_text(reference, encoding="utf-8")
+        facts = _facts_of(partial)
+        model_folder.load(partial)
+        told = Version(partial).summary.get("model_folder_sha256", facts["model"])
+        if told != facts["model"]:
+            raise RunError(f"the model in '{source}' is not the one that its run wrote", remedy="run it again")
+        partial.rename(target)
+    except OSError as cause:
+        raise RunError(f"'{target}' cannot be written: {cause.strerror or cause}",
+                       remedy="free some space, or name another folder: --folder PATH") from cause
+    return facts
 
 
-def _schema_of(run: Result) -> Schema:
-    """What rows the model is for: as real parties told it, or as the simulated ones have it."""
-    told = run.folder / store.SCHEMA
-    return load_schema(told) if told.exists() else make_scenario(run.config).population.schema
+def _facts_of(folder: Path) -> dict[str, str]:
+    facts = {"model": Version(folder).sha256}
+    for name in KEPT:
+        if (folder / ORIGIN / name).is_file():
+            facts[name] = sha256((folder / ORIGIN / name).read_bytes()).hexdigest()
+    return facts

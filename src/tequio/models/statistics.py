@@ -11,7 +11,7 @@ not independent problems: where there are several, look at the tests over datase
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -195,6 +195,35 @@ def estimate(values: ArrayLike, *, confidence: float = 0.95) -> Estimate:
     sd = float(numbers.std(ddof=1))
     half = float(t.ppf((1 + confidence) / 2, count - 1)) * sd / sqrt(count)
     return Estimate(mean, sd, mean - half, mean + half, count)
+
+
+def wilson(successes: float, rows: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a share that Wilson gave (1927): it stays between 0 and 1, also for few rows."""
+    z = normal_quantile((1 + confidence) / 2)
+    share = successes / rows
+    middle = (share + z * z / (2 * rows)) / (1 + z * z / rows)
+    half = z / (1 + z * z / rows) * sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def normal_quantile(share: float) -> float:
+    """Below which value this share of a standard normal distribution lies."""
+    from scipy.special import ndtri
+
+    return float(ndtri(share))
+
+
+def always_valid(information: float, scale: float, alpha: float) -> float:
+    """How far an estimate may be off to one side, but for a chance of `alpha`, at every one of any number of looks.
+
+    `information` is one over the estimate's variance. A mixture over all slopes of an exponential supermartingale, with
+    a half-normal weight whose spread is `scale`, stays below 1 / alpha at all times (Ville); solved for the estimate,
+    with 1 - Phi(x) <= exp(-x^2 / 2), this is the one-sided bound of Howard, Ramdas, McAuliffe and Sekhon (Annals of
+    Statistics, 2021). It is tightest where the estimate's standard error is a third of `scale`.
+    """
+    prior = 1 / scale ** 2
+    total = information + prior
+    return sqrt(2 * total * log(sqrt(total / prior) / (2 * alpha) + 1)) / information
 
 
 def rank_biserial(differences: ArrayLike) -> float:

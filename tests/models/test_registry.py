@@ -9,7 +9,7 @@ import pytest
 import tequio
 from tequio.cli.main import call
 from tequio.errors import ConfigError, RunError
-from tequio.experiments.deploying.model_registry import ModelRegistry, registries
+from tequio.models.registry import ModelRegistry, registries
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +26,24 @@ def registry(tmp_path):
 
 
 def test_a_run_becomes_candidate_then_production_and_can_be_rolled_back(registry, runs):
-    assert registry.add(runs[0]).number == 1
+    assert registry.add(runs[0].folder).number == 1
     with pytest.raises(ConfigError, match="no version in production"):
         registry.route("anybody")
     assert registry.promote().number == 1
-    assert registry.add(runs[1]).number == 2
+    assert registry.add(runs[1].folder).number == 2
     assert registry.state["production"] == 1
     assert registry.promote().summary["model_sha256"] == runs[1].summary["model_sha256"]
     assert registry.roll_back().number == 1
     assert registry.roll_back().number == 2
-    assert [entry["what"] for entry in registry.state["history"]] == [
-        "candidate", "production", "candidate", "production", "rolled back", "rolled back"]
+    assert [entry["what"] for entry in registry.audit.entries()] == [
+        "added", "production", "added", "production", "rolled back", "rolled back"]
     assert [found.name for found in registries(registry.parent)] == ["risk"]
 
 
 def test_ids_are_split_by_their_hash(registry, runs):
-    registry.add(runs[0])
+    registry.add(runs[0].folder)
     registry.promote()
-    registry.add(runs[1])
+    registry.add(runs[1].folder)
     ids = [str(number) for number in range(2000)]
     assert {registry.route(id).number for id in ids} == {1}
     registry.split(0.3)
@@ -59,7 +59,7 @@ def test_ids_are_split_by_their_hash(registry, runs):
 def test_what_makes_no_sense_is_refused(registry, runs):
     with pytest.raises(ConfigError, match="there is no model 'risk'"):
         registry.promote()
-    registry.add(runs[0])
+    registry.add(runs[0].folder)
     with pytest.raises(ConfigError, match="no candidate beside one in production"):
         registry.split(0.5)
     registry.promote()
@@ -67,14 +67,22 @@ def test_what_makes_no_sense_is_refused(registry, runs):
         registry.promote()
     with pytest.raises(ConfigError, match="no other version"):
         registry.roll_back()
-    registry.add(runs[1])
+    registry.add(runs[1].folder)
     with pytest.raises(ConfigError, match="between 0 and 1"):
         registry.split(1.5)
 
 
 def test_a_version_that_was_changed_is_not_promoted(registry, runs):
-    version = registry.add(runs[0])
-    (version.folder / "model.safetensors").write_bytes(b"something else")
+    version = registry.add(runs[0].folder)
+    (version.folder / "common.safetensors").write_bytes(b"something else")
+    with pytest.raises(RunError, match="is not what was written"):
+        registry.promote()
+
+
+def test_a_version_whose_run_says_something_else_is_not_promoted(registry, runs):
+    version = registry.add(runs[0].folder)
+    path = version.folder / "run" / "summary.json"
+    path.write_text(path.read_text().replace("0.", "1."))
     with pytest.raises(RunError, match="not what was added"):
         registry.promote()
 
