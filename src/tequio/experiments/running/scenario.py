@@ -143,6 +143,11 @@ def make_engine(config: Config) -> Engine:
     return engine
 
 
+def training_rows(config: Config) -> Dataset:
+    """The raw rows of all simulated parties together, as a run with this config deals them out."""
+    return _coordinator_data(config, None)[0]
+
+
 def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset, Dataset | None]:
     """Rows for the parties and rows that the coordinator keeps: the official test part, or a held-out share."""
     if config.data.name == GIVEN_DATA and dataset is None:
