@@ -14,7 +14,6 @@ import json
 import math
 import os
 import stat
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 FILE = "answers.jsonl"
 """Its name beside the versions of a model, where nothing else is asked for."""
-
-_SYNC_SECONDS = 1.0
 
 Prediction = str | int | float | list[str]
 
@@ -88,7 +85,6 @@ class AnswersLog:
     def __init__(self, path: Path, largest: int = 0) -> None:
         self.path, self._largest = path, largest
         self._lock = Lock()
-        self._synced = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._descriptor = self._opened()
@@ -96,18 +92,24 @@ class AnswersLog:
             raise _unwritable(path, cause) from cause
 
     def write(self, answers: Iterable[Answered]) -> None:
-        """Add answers, all or none; when this returns, the system has them, and the disk within a second or so."""
+        """Add answers; when this returns, the system has them, and only a loss of power could lose them."""
         lines = b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
         try:
             with self._lock:
                 if self._largest and os.fstat(self._descriptor).st_size >= self._largest:
                     self._rotate()
                 self._append(lines)
-                if time.monotonic() - self._synced > _SYNC_SECONDS:
-                    os.fsync(self._descriptor)
-                    self._synced = time.monotonic()
         except OSError as cause:
             raise _unwritable(self.path, cause) from cause
+
+    def sync(self) -> None:
+        """Wait until the disk has everything, which may take a while; others may write meanwhile."""
+        with self._lock:
+            copy = os.dup(self._descriptor)
+        try:
+            os.fsync(copy)
+        finally:
+            os.close(copy)
 
     def close(self) -> None:
         """Write no more."""

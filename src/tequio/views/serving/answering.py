@@ -1,4 +1,4 @@
-"""From the body of a request to the body of its answer, in the one thread that computes.
+"""From the body of a request to the body of its answer.
 
 Small requests with nothing unusual take a short way. Everything else, and every error, goes the general way; both give
 the same answers. Rows of other requests are never computed together with a request's own, because the last digits of a
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tequio.views.serving.requests import Question
     from tequio.views.serving.versions import Served, Versions
 
-_SMALL_ROWS, _SMALL_BYTES = 64, 64 << 10
+SMALL_BYTES, _SMALL_ROWS = 16 << 10, 16
 _SHORTEST_VERSION = 8
 
 
@@ -49,17 +49,14 @@ class Desk:
 
     def answer_json(self, versions: Versions, body: bytes) -> Reply:
         """Answer a request in JSON."""
-        return self._answer_small(versions, body) or \
-            self._answer(versions, from_json(body, versions.schema, self.most_rows))
+        return self._answer(versions, from_json(body, versions.schema, self.most_rows))
 
     def answer_csv(self, versions: Versions, body: bytes, options: Mapping[str, str]) -> Reply:
         """Answer a request in CSV."""
         return self._answer(versions, from_csv(body, versions.schema, self.most_rows, options))
 
-    def _answer_small(self, versions: Versions, body: bytes) -> Reply | None:
-        """None where the general way has to look at the request."""
-        if len(body) > _SMALL_BYTES:
-            return None
+    def answer_small(self, versions: Versions, body: bytes) -> Reply | None:
+        """The same for a request that may take the short way; None where the general way has to look at it."""
         try:
             asked = versions.decoder.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -1,6 +1,7 @@
 """The service: who may ask, how much, how many at a time, and the addresses that answer.
 
-Requests are read and written by one thread and computed by another, one after the other.
+Requests are read and written by one thread and computed by another, one after the other. A small request to a fast
+model is computed where it is read: to hand it over and back would take longer than to answer it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,9 +26,9 @@ from tequio.engines.inline import one_thread
 from tequio.errors import TequioError
 from tequio.views.serving import describing, metrics
 from tequio.views.serving.access import PAGES, Access
-from tequio.views.serving.answering import Desk
+from tequio.views.serving.answering import SMALL_BYTES, Desk
 from tequio.views.serving.refusing import Refused
-from tequio.views.serving.versions import Versions
+from tequio.views.serving.versions import Served, Versions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
     from tequio.views.serving.versions import Source
 
 _PATHS = frozenset(("/predict", "/health", "/metrics", *PAGES))
-_FOLLOW_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+_FAST_SECONDS = 0.002
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"),
             (b"referrer-policy", b"no-referrer"), (b"cross-origin-resource-policy", b"same-origin")]
+T = TypeVar("T")
 _log = logging.getLogger("tequio.serving")
 
 
@@ -68,6 +71,7 @@ class Service:
     source: Source | None = None
     metrics: metrics.Metrics = field(default_factory=metrics.Metrics)
     waiting: int = 0
+    is_fast: bool = False
 
     def __post_init__(self) -> None:
         self.desk = Desk(self.limits.rows, self.log)
@@ -75,14 +79,23 @@ class Service:
         self.serve(self.versions)
 
     def serve(self, versions: Versions) -> None:
-        """Answer with these versions from now on. Each has answered once before, which is slow the first time."""
-        for one in versions.all:
-            example = msgspec.json.encode(describing.example_of(Versions(one)))
-            with suppress(Refused):
-                self.worker.submit(Desk(1).answer_json, Versions(one), example).result()
-        self.versions = versions
+        """Answer with these versions from now on. Each has answered before, which is slow the first time."""
+        slowest = max(self.worker.submit(_seconds_of_a_row, one).result() for one in versions.all)
+        self.versions, self.is_fast = versions, slowest < _FAST_SECONDS
 
-    async def compute(self, act: Callable[[], Reply]) -> Reply:
+    async def answer_json(self, body: bytes) -> Reply:
+        """Answer a request in JSON, here or in the other thread."""
+        versions, desk = self.versions, self.desk
+        if len(body) <= SMALL_BYTES:
+            if self.is_fast:
+                reply = desk.answer_small(versions, body)
+            else:
+                reply = await self.compute(lambda: desk.answer_small(versions, body))
+            if reply is not None:
+                return reply
+        return await self.compute(lambda: desk.answer_json(versions, body))
+
+    async def compute(self, act: Callable[[], T]) -> T:
         """Let the thread that computes answer a request, unless too many wait for it."""
         if self.waiting >= self.limits.waiting:
             raise Refused(503, f"{self.waiting} requests wait for an answer already", "ask again in a second",
@@ -97,11 +110,15 @@ class Service:
         finally:
             self.waiting -= 1
 
-    async def follow(self) -> None:
-        """Look every second whether the registry has other versions, and serve those."""
-        while self.source is not None:
-            await asyncio.sleep(_FOLLOW_SECONDS)
-            await asyncio.to_thread(self.refresh)
+    async def keep_up(self) -> None:
+        """Every second, bring the log to the disk, and serve other versions if the registry has them."""
+        while True:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            if self.log is not None:
+                with suppress(OSError):  # whoever asks is told when a write fails
+                    await asyncio.to_thread(self.log.sync)
+            if self.source is not None:
+                await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
         """Serve what the registry says now. What cannot be loaded changes nothing, and /health says so."""
@@ -117,18 +134,32 @@ class Service:
             _log.error("the registry is not followed: %s", error)
 
 
+def _seconds_of_a_row(version: Served) -> float:
+    """How long a version takes for one row, once it is warm."""
+    versions = Versions(version)
+    example = msgspec.json.encode(describing.example_of(versions))
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        with suppress(Refused):
+            Desk(1).answer_small(versions, example)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
 def make_app(service: Service) -> Starlette:
     """The application around a service."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        following = asyncio.create_task(service.follow())
+        one_thread()
+        keeping = asyncio.create_task(service.keep_up())
         try:
             yield
         finally:
-            following.cancel()
+            keeping.cancel()
             with suppress(asyncio.CancelledError):
-                await following
+                await keeping
             service.worker.shutdown()
             if service.log is not None:
                 service.log.close()
@@ -194,12 +225,11 @@ async def _predict(request: Request) -> Response:
         raise Refused(415, f"a request of type '{kind}' cannot be read",
                       "send JSON with 'Content-Type: application/json', or CSV with 'Content-Type: text/csv'")
     body = await _body(request, service.limits)
-    versions, desk = service.versions, service.desk
     if kind == "text/csv":
-        options = dict(request.query_params)
-        reply = await service.compute(lambda: desk.answer_csv(versions, body, options))
+        versions, options = service.versions, dict(request.query_params)
+        reply = await service.compute(lambda: service.desk.answer_csv(versions, body, options))
     else:
-        reply = await service.compute(lambda: desk.answer_json(versions, body))
+        reply = await service.answer_json(body)
     service.metrics.answered(reply)
     return Response(reply.body, media_type="application/json")
 
