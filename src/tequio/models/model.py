@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tequio.errors import ConfigError, nearest
+from tequio.errors import ConfigError, DataError, nearest
 from tequio.learners.answers import Answer, One
 from tequio.learners.metrics import merge, summarise, tally
-from tequio.models.rows import BATCH, Reading, asked, batches
+from tequio.models.rows import BATCH, Reading, asked, batch_rows, batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Model:
 
     @property
     def classes(self) -> NDArray[Any]:
-        """The classes or labels in the order of probabilities; whole numbers where all names are such."""
+        """The classes or labels in the order of probabilities; numbers or truth values where all names are such."""
         return _plain_names(self.target.names)
 
     @property
@@ -116,7 +116,10 @@ class Model:
         trained to predict. Where every party has a model of its own, the metrics are those of the scored parties'
         models together.
         """
-        tallies = [self.tally(part.rows) for part in self._asked(rows, target, unseen, with_target=not self.clusters)]
+        parts = self._asked(rows, target, unseen, with_target=not self.clusters, size=BATCH)
+        tallies = [self.tally(part.rows) for part in parts if len(part.rows)]
+        if not tallies:
+            raise DataError("no row can be scored", remedy="correct the values that --unseen skip leaves out")
         return summarise(self.target, merge(tallies))
 
     def tally(self, rows: Dataset) -> Tally:
@@ -126,12 +129,13 @@ class Model:
             return merge([self.own[name].tally(self.reading.prepared(rows, name)) for name in names])
         return self.answer.tally(self.reading.prepared(rows, self.party))
 
-    def answered(self, rows: Any, *, unseen: Unseen = "error", id: str = "") -> Iterator[tuple[Asked, Array]]:
-        """Rows and their scores, a batch at a time."""
+    def answered(self, rows: Any, *, unseen: Unseen = "error", id: str = "",
+                 with_target: bool = False) -> Iterator[tuple[Asked, Array]]:
+        """Rows and their scores, a batch at a time; with their true values, if wanted and there."""
         answer = self.answer
-        for part in self._asked(rows, None, unseen, with_target=False, id=id):
-            yield part, answer.scores(self.reading.prepared(part.rows, self.party)) if len(part.rows) else \
-                np.empty((0, max(len(self.target.names), 1)))
+        nothing = np.empty((0, len(answer.labels(self.target.size))))
+        for part in self._asked(rows, None, unseen, with_target=with_target, lenient=True, id=id):
+            yield part, answer.scores(self.reading.prepared(part.rows, self.party)) if len(part.rows) else nothing
 
     def decided(self, part: Asked, scores: Array) -> NDArray[Any]:
         """What scores say: classes, labels, numbers or clusters, one a given row."""
@@ -165,13 +169,20 @@ class Model:
 
         return export(self, to, path)
 
-    def _asked(self, rows: Any, target: Any, unseen: Unseen, *, with_target: bool, id: str = "") -> Iterator[Asked]:
-        first = 0
-        for part in batches(rows):
-            mine = target if target is None or isinstance(target, str) else np.asarray(target)[first:first + BATCH]
-            found = asked(self.reading, part, target=mine, unseen=unseen, id=id, with_target=with_target, first=first)
+    def _asked(self, rows: Any, target: Any, unseen: Unseen, *, with_target: bool, lenient: bool = False, id: str = "",
+               size: int = 0) -> Iterator[Asked]:
+        named, first = target is None or isinstance(target, str), 0
+        truth = target if named else np.asarray(target)
+        size = size or batch_rows(len(self.reading.schema.names))
+        for part in batches(rows, size):
+            mine = truth if named else truth[first:first + size]
+            found = asked(self.reading, part, target=mine, unseen=unseen, id=id, with_target=with_target,
+                          lenient=lenient, first=first)
             first += found.given
             yield found
+        if not named and len(truth) != first:
+            raise DataError(f"there are {first} rows, but {len(truth)} true values",
+                            remedy="give one true value per row as target")
 
 
 @dataclass(frozen=True)
@@ -219,6 +230,8 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _plain_names(names: Sequence[str]) -> NDArray[Any]:
-    if names and all(name.lstrip("-").isdigit() and str(int(name)) == name for name in names):
+    if names and all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names):
         return np.array([int(name) for name in names])
+    if set(names) == {"False", "True"}:
+        return np.array([name == "True" for name in names])
     return np.array(names, dtype=object)

@@ -102,7 +102,7 @@ def _is_numeric(kind: Any) -> bool:
 
 def _arrow_values(column: Any) -> Any:
     is_dictionary = hasattr(column.type, "value_type") and hasattr(column.type, "index_type")
-    return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy()
+    return (column.cast(column.type.value_type) if is_dictionary else column).to_numpy(zero_copy_only=False)
 
 
 def _parse_csv(lines: Iterable[str], path: Path) -> tuple[list[str], Iterator[list[str]]]:

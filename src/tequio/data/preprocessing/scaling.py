@@ -120,7 +120,10 @@ def _numbers(dataset: Dataset) -> Matrix:
 def _shift_and_scale(values: Matrix, shift: Array, scale: Array) -> Matrix:
     if sparse.issparse(values):
         return values.multiply(1 / scale).tocsr()
-    return (values - shift.astype(values.dtype)) / scale.astype(values.dtype)
+    moved = values - shift.astype(values.dtype)
+    if moved.dtype.kind != "f":
+        return moved / scale.astype(values.dtype)
+    return np.divide(moved, scale.astype(values.dtype), out=moved)
 
 
 def _changed(dataset: Dataset, fitted: Array, change: Callable[[Matrix], Matrix]) -> Dataset:
