@@ -67,6 +67,9 @@ class OwnPart(Personal):
         self.private(state.model)
         return state
 
+    def answer(self, federation: Federation, state: State) -> None:
+        """There is no model for all: the private part has been trained at the parties only."""
+
 
 @register("algorithm", "fedper", paper="Arivazhagan et al., 2019")
 @dataclass(frozen=True, kw_only=True)
