@@ -70,11 +70,10 @@ class Linear:
 
 def answer_of(model: Model) -> Answer:
     """What answers rows, if it can leave tequio."""
-    answer = model.answer
-    if isinstance(answer, Part | Together):
+    if isinstance(model.common, Part | Together):
         raise ConfigError("a vertical model cannot be exported: the parties hold different columns, and each of them "
                           "its part of the model", remedy="ask all of them: tequio predict RUN --data FILE")
-    return answer
+    return model.answer
 
 
 def tree_sum(learner: object, model: Any, schema: Schema) -> TreeSum | None:

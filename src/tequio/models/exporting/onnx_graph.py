@@ -12,7 +12,7 @@ probabilities of NaN and an empty class, as `predict(..., unseen="skip")` gives.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,9 @@ import tequio
 from tequio.data.inputs.column import MISSING_MARKERS
 from tequio.errors import MissingExtra
 from tequio.models.exporting.forms import answer_of
-from tequio.models.exporting.onnx_models import scores_in
-from tequio.models.exporting.plan import Cut, Log, Recode, Scale, Spread, plan_of
+from tequio.models.exporting.onnx_models import Rows, scores_in
+from tequio.models.exporting.plan import Log, Recode, Scale, Spread, plan_of
+from tequio.models.exporting.raw_columns import RawColumns
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -89,10 +90,13 @@ def to_onnx(model: Model) -> bytes:
     """A model as the bytes of an ONNX file."""
     answer = answer_of(model)
     graph, plan = Graph(), plan_of(model.reading, model.party)
-    rows, usable = _raw_rows(graph, plan)
-    for operation in plan.operations:
-        rows, usable = _applied(graph, operation, rows, usable, model.reading.dtype)
-    scores = scores_in(graph, answer, plan.schema, graph.cast(rows, np.float64))
+    raw, usable = _raw_rows(graph, plan)
+    rows, usable = prepared_in(graph, plan, raw, usable)
+    if any(isinstance(operation, Log) for operation in plan.operations) and (by := RawColumns(plan)).cuts:
+        # the last digit of a logarithm may differ from numpy's, so intervals are told apart before it is taken
+        exact, _ = prepared_in(graph, replace(plan, operations=by.by_pieces), raw, usable)
+        rows = graph("Where", graph.constant(np.isin(by.source, list(by.pieces))), exact, rows)
+    scores = scores_in(graph, answer, Rows(plan, raw, graph.cast(rows, np.float64)))
     outputs = _outputs(graph, model, scores, usable)
     helper = graph.onnx.helper
     whole = helper.make_graph(graph.nodes, "tequio", graph.inputs, outputs, graph.constants)
@@ -142,6 +146,13 @@ def _codes(graph: Graph, plan: Plan, feature: Feature, name: str) -> str:
                  values_floats=list(codes.values()), default_float=float("nan"))
 
 
+def prepared_in(graph: Graph, plan: Plan, rows: str, usable: str = "") -> tuple[str, str]:
+    """The rows after all operations of a plan, and which of them can still be answered."""
+    for operation in plan.operations:
+        rows, usable = _applied(graph, operation, rows, usable, plan.reading.dtype)
+    return rows, usable
+
+
 def _applied(graph: Graph, operation: Operation, rows: str, usable: str, dtype: str) -> tuple[str, str]:
     """The rows after an operation of the plan, and which of them can still be answered."""
     def number(values: Array | float) -> str:
@@ -171,14 +182,13 @@ def _applied(graph: Graph, operation: Operation, rows: str, usable: str, dtype: 
         ratio = graph("Div", wide, graph("Where", nothing, graph.constant(1.0), added))
         logs = graph("Where", nothing, wide, graph("Mul", graph("Log", graph("Abs", sum_)), ratio))
         return graph("Where", which, graph.cast(logs, dtype), rows), usable
+    if isinstance(operation, Recode):
+        places = graph.cast(graph("Where", which, rows, number(0)), np.int64)
+        codes = graph("GatherElements", graph.constant(operation.codes.T, dtype), places, axis=0)
+        return graph("Where", which, codes, rows), usable
     deep = graph("Unsqueeze", graph.cast(rows, np.float64), graph.constant([2]))
-    if isinstance(operation, Cut):
-        terms = graph.cast(graph("Greater", deep, graph.constant(operation.points)), np.float64)
-    else:
-        assert isinstance(operation, Recode)
-        is_code = graph("Equal", deep, graph.constant(np.arange(operation.codes.shape[1]), np.float64))
-        terms = graph("Where", is_code, graph.constant(operation.codes), graph.constant(0.0))
-    codes = graph.cast(graph("ReduceSum", terms, graph.constant([2]), keepdims=0), dtype)
+    below = graph.cast(graph("Greater", deep, graph.constant(operation.points)), np.float64)
+    codes = graph.cast(graph("ReduceSum", below, graph.constant([2]), keepdims=0), dtype)
     return graph("Where", which, codes, rows), usable
 
 

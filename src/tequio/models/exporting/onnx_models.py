@@ -6,7 +6,7 @@ few look-ups. Sums go in the order in which tequio adds, so that two classes tha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tequio.learners.trees.tree import Walk
 from tequio.models.exporting.forms import linear, tree_sum
 from tequio.models.exporting.onnx_layers import network_scores, sigmoid_in
 from tequio.models.exporting.onnx_routers import is_own_in
+from tequio.models.exporting.raw_columns import RawColumns
 from tequio.models.model import Joint
 from tequio.registry import name_of
 
@@ -34,40 +35,55 @@ if TYPE_CHECKING:
     from tequio.learners.answers import Answer
     from tequio.models.exporting.forms import Branches, Link, TreeSum
     from tequio.models.exporting.onnx_graph import Graph
+    from tequio.models.exporting.plan import Plan
 
 
-def scores_in(graph: Graph, answer: Answer, schema: Schema, rows: str) -> str:
-    """Scores of prepared rows in double precision: (rows, classes or labels or 1), or (rows, 1) clusters."""
+@dataclass(frozen=True)
+class Rows:
+    """Raw rows in a graph, the same ones prepared (in double precision), and the plan that leads there."""
+
+    plan: Plan
+    raw: str
+    prepared: str
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of prepared rows."""
+        return self.plan.schema
+
+
+def scores_in(graph: Graph, answer: Answer, rows: Rows) -> str:
+    """Scores of rows in double precision: (rows, classes or labels or 1), or (rows, 1) clusters."""
     if isinstance(answer, One):
-        return learner_scores(graph, answer.learner, answer.model, schema, rows)
+        return learner_scores(graph, answer.learner, answer.model, rows)
     if isinstance(answer, Vote):
         members = zip(answer.model["members"], answer.model["weights"], strict=True)
-        terms = [graph("Mul", learner_scores(graph, answer.learners[member["learner"]], member["model"], schema, rows),
+        terms = [graph("Mul", learner_scores(graph, answer.learners[member["learner"]], member["model"], rows),
                        graph.constant(float(weight))) for member, weight in members]
         return _added(graph, terms)
     if isinstance(answer, Heads):
-        return _heads(graph, answer, schema, rows)
+        return _heads(graph, answer, rows)
     if isinstance(answer, Joint):
-        return _joint(graph, answer, schema, rows)
+        return _joint(graph, answer, rows)
     if isinstance(answer, Routed):
-        return _routed(graph, answer, schema, rows)
+        return _routed(graph, answer, rows)
     raise ConfigError(f"a model that answers by '{answer.kind}' cannot be exported to ONNX",
                       remedy="use tequio predict")
 
 
-def learner_scores(graph: Graph, learner: Any, model: Any, schema: Schema, rows: str) -> str:
+def learner_scores(graph: Graph, learner: Any, model: Any, rows: Rows) -> str:
     """Scores by one learner's model."""
     if isinstance(learner, KMeans):
         centroids = np.asarray(model["centroids"], np.float64)
-        product = graph("MatMul", rows, graph.constant(-2.0 * centroids.T))
+        product = graph("MatMul", rows.prepared, graph.constant(-2.0 * centroids.T))
         ranks = graph("Add", product, graph.constant((centroids ** 2).sum(axis=1)))
         return graph("ArgMin", ranks, axis=1, keepdims=1)
     if isinstance(learner, TorchLearner):
-        return network_scores(graph, learner, model, schema, rows)
-    if (trees := tree_sum(learner, model, schema)) is not None:
+        return network_scores(graph, learner, model, rows.schema, rows.prepared)
+    if (trees := tree_sum(learner, model, rows.schema)) is not None:
         return _tree_scores(graph, trees, rows)
-    if (plain := linear(learner, model, schema)) is not None:
-        product = graph("MatMul", rows, graph.constant(plain.coef.T))
+    if (plain := linear(learner, model, rows.schema)) is not None:
+        product = graph("MatMul", rows.prepared, graph.constant(plain.coef.T))
         return linked_in(graph, plain.link, graph("Add", product, graph.constant(plain.intercept, np.float64)))
     raise ConfigError(f"a model of the learner '{name_of(type(learner))}' cannot be exported to ONNX",
                       remedy="use tequio predict")
@@ -84,53 +100,57 @@ def linked_in(graph: Graph, link: Link, sums: str) -> str:
     return graph("Concat", sigmoid_in(graph, graph("Neg", sums)), sigmoid_in(graph, sums), axis=1)
 
 
-def _tree_scores(graph: Graph, model: TreeSum, rows: str) -> str:
-    dtype = np.float32 if model.single else np.float64
-    rows = graph.cast(rows, dtype) if model.single else rows
-    values = [model.start[None], *(tree.values for tree in model.trees)]
+def _tree_scores(graph: Graph, model: TreeSum, rows: Rows) -> str:
+    """The sum over trees; binary ones compare raw numbers."""
+    from tequio.models.exporting.onnx_graph import prepared_in
+
+    values, columns = [model.start[None], *(tree.values for tree in model.trees)], rows.prepared
+    trees: Sequence[Branches] = model.trees
+    if trees and trees[0].kind == "binary":
+        plan, trees = RawColumns(rows.plan, model.single).in_raw_terms(trees)
+        columns = graph.cast(prepared_in(graph, plan, rows.raw)[0], np.float64)
     offsets = np.cumsum([0, *(len(part) for part in values)])
-    nothing = graph.cast(graph("Mul", graph("Gather", rows, graph.constant([0]), axis=1), graph.constant(0, dtype)),
-                         np.int64)
-    places = [graph("Add", nothing, graph.constant([0]))]  # what the sum starts from, as a tree of one node
-    if model.trees:
-        places.append(_ends(graph, model.trees, offsets[1:-1], rows, nothing, dtype))
+    first = graph("Gather", columns, graph.constant([0]), axis=1)
+    nothing = graph.cast(graph("Mul", first, graph.constant(0.0)), np.int64)
+    places = [nothing]  # what the sum starts from, as a tree of one node
+    if trees:
+        places.append(_ends(graph, trees, offsets[1:-1], columns, nothing))
+    dtype = np.float32 if model.single else np.float64
     added = graph("Gather", graph.constant(np.concatenate(values), dtype), graph("Concat", *places, axis=1))
-    sums = graph("Gather", graph("CumSum", added, graph.constant(1)), graph.constant(len(model.trees)), axis=1)
+    sums = graph("Gather", graph("CumSum", added, graph.constant(1)), graph.constant(len(trees)), axis=1)
     whole = graph.cast(sums, np.float64)
     shared = whole if model.divide == 1 else graph("Div", whole, graph.constant(float(model.divide)))
     return linked_in(graph, model.link, shared)
 
 
-def _ends(graph: Graph, trees: Sequence[Branches], offsets: NDArray[np.int64], rows: str, nothing: str,
-          dtype: Any) -> str:
+def _ends(graph: Graph, trees: Sequence[Branches], offsets: NDArray[np.int64], columns: str, nothing: str) -> str:
     """(rows, trees): the number of the node where each row ends, counted over all trees from the first offset on."""
     binary = trees[0].kind == "binary"
     width = 2 if binary else max(tree.children.shape[1] for tree in trees) + 1
     walks = [Walk.of(tree.feature, tree.children, tree.threshold if binary else None) for tree in trees]
-    first = int(offsets[0])
+    starts = offsets - offsets[0]
     onward = np.concatenate([np.pad(walk.onward.reshape(-1, walk.width), ((0, 0), (0, width - walk.width)), "edge")
-                             + offset for walk, offset in zip(walks, offsets - first, strict=True)])
-    columns = graph.constant(np.concatenate([walk.column for walk in walks]), np.int64)
-    here = graph("Add", nothing, graph.constant((offsets - first)[None], np.int64))
+                             + start for walk, start in zip(walks, starts, strict=True)])
     ways = graph.constant(onward.reshape(-1), np.int64)
-    thresholds = graph.constant(np.nan_to_num(np.concatenate([tree.threshold for tree in trees])), dtype) \
-        if binary else ""
+    looked_at = graph.constant(np.concatenate([walk.column for walk in walks]), np.int64)
+    thresholds = graph.constant(np.nan_to_num(np.concatenate([tree.threshold for tree in trees]))) if binary else ""
+    here = graph("Add", nothing, graph.constant(starts[None], np.int64))
     for _ in range(max(walk.levels for walk in walks)):
-        values = graph("GatherElements", rows, graph("Gather", columns, here), axis=1)
+        values = graph("GatherElements", columns, graph("Gather", looked_at, here), axis=1)
         if binary:
             low = graph("LessOrEqual", values, graph("Gather", thresholds, here))
             branch = graph.cast(graph("Not", low), np.int64)
         else:
-            known = graph("Less", values, graph.constant(width - 1, dtype))
-            branch = graph.cast(graph("Where", known, values, graph.constant(width - 1, dtype)), np.int64)
+            last = graph.constant(float(width - 1))
+            branch = graph.cast(graph("Where", graph("Less", values, last), values, last), np.int64)
         here = graph("Gather", ways, graph("Add", graph("Mul", here, graph.constant(width)), branch))
-    return graph("Add", here, graph.constant(first))
+    return graph("Add", here, graph.constant(offsets[0]))
 
 
-def _heads(graph: Graph, answer: Heads, schema: Schema, rows: str) -> str:
+def _heads(graph: Graph, answer: Heads, rows: Rows) -> str:
     """A party's networks for its labels, in the mean, moved so that each label's border lies at one half."""
-    mine = replace(schema, target=schema.target.select([int(label) for label in answer.known]))
-    scores = [network_scores(graph, _network(answer.learner), {**core, **head}, mine, rows)
+    mine = replace(rows.schema, target=rows.schema.target.select([int(label) for label in answer.known]))
+    scores = [network_scores(graph, _network(answer.learner), {**core, **head}, mine, rows.prepared)
               for core, head in answer.networks]
     mean = scores[0] if len(scores) == 1 else \
         graph("Div", _added(graph, scores), graph.constant(float(len(scores))))
@@ -143,12 +163,12 @@ def _heads(graph: Graph, answer: Heads, schema: Schema, rows: str) -> str:
     return graph.cast(graph.cast(mean, np.float32), np.float64)
 
 
-def _joint(graph: Graph, answer: Joint, schema: Schema, rows: str) -> str:
+def _joint(graph: Graph, answer: Joint, rows: Rows) -> str:
     """All parties' labels, each in the mean of those who know it; 0 for a label that nobody knows."""
     counts, terms = np.zeros(answer.size), []
     for party in answer.answers:
         labels = party.labels(answer.size)
-        own = scores_in(graph, party, schema, rows)
+        own = scores_in(graph, party, rows)
         chosen = np.zeros((len(labels), answer.size))
         chosen[np.arange(len(labels)), labels] = 1.0
         terms.append(graph("MatMul", own, graph.constant(chosen)))
@@ -156,15 +176,15 @@ def _joint(graph: Graph, answer: Joint, schema: Schema, rows: str) -> str:
     return graph("Div", _added(graph, terms), graph.constant(np.maximum(counts, 1)))
 
 
-def _routed(graph: Graph, answer: Routed, schema: Schema, rows: str) -> str:
+def _routed(graph: Graph, answer: Routed, rows: Rows) -> str:
     """A party's own model or the common one, row by row."""
-    common = learner_scores(graph, answer.learner, answer.common, schema, rows)
+    common = learner_scores(graph, answer.learner, answer.common, rows)
     if answer.own is None:
         return common
-    own = learner_scores(graph, answer.learner, answer.own, schema, rows)
+    own = learner_scores(graph, answer.learner, answer.own, rows)
     if answer.router is None:
         return own
-    return graph("Where", is_own_in(graph, answer, schema, rows, own), own, common)
+    return graph("Where", is_own_in(graph, answer, rows.schema, rows.prepared, own), own, common)
 
 
 def _network(learner: object) -> TorchLearner:

@@ -1,15 +1,11 @@
 """A model as JSON that people read and a few lines of any language evaluate: conditions on raw columns.
 
-Every prepared column comes from one raw column. A raw number that is only scaled keeps its order, so a threshold on the
-prepared column is one on the raw column too: the largest raw number that still goes left, found by halving, so that not
-one row goes another way. Categories, and numbers that were cut into intervals, fall into a few pieces; each piece is
-sent through the preparation once to see what it becomes.
+Of trees it is the way to every leaf, of linear models what each column adds. The file alone is enough to answer a row;
+a test does so in a few lines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +15,8 @@ from tequio.errors import ConfigError
 from tequio.learners.answers import One
 from tequio.learners.trees.tree import LEAF
 from tequio.models.exporting.forms import answer_of, linear, tree_sum
-from tequio.models.exporting.plan import Cut, Log, Scale, Spread, plan_of
+from tequio.models.exporting.plan import Log, Scale, Spread, plan_of
+from tequio.models.exporting.raw_columns import RawColumns
 from tequio.registry import name_of
 
 if TYPE_CHECKING:
@@ -29,11 +26,8 @@ if TYPE_CHECKING:
 
     from tequio.models.exporting.forms import Branches, Linear, TreeSum
     from tequio.models.exporting.plan import Plan
+    from tequio.models.exporting.raw_columns import Way
     from tequio.models.model import Model
-
-    Numbers = NDArray[np.float64]
-    Way = dict[int, NDArray[np.bool_] | tuple[float, float]]
-    """Of each raw column on the way to a node: which pieces get there, or what a number is above and at most."""
 
 VERSION = 1
 
@@ -65,122 +59,21 @@ def _column(plan: Plan, place: int) -> dict[str, Any]:
     return {"name": feature.name, "kind": "number" if feature.domain is None else "category", **known, **usual}
 
 
-@dataclass(frozen=True, eq=False)
-class RawColumns:
-    """What prepared columns are of raw ones. `single`: prepared numbers are rounded before they are compared."""
-
-    plan: Plan
-    single: bool = False
-    bounds: dict[tuple[int, float], float] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def source(self) -> NDArray[np.int64]:
-        """The raw column of each prepared one."""
-        return self._source_after(len(self.plan.operations))
-
-    @cached_property
-    def cuts(self) -> dict[int, Numbers]:
-        """Raw cut points of numbers that became intervals; a piece goes up to its point, the last one to infinity."""
-        found: dict[int, Numbers] = {}
-        for steps, operation in enumerate(self.plan.operations):
-            if not isinstance(operation, Cut):
-                continue
-            for column in np.flatnonzero(operation.which):
-                raw = int(self._source_after(steps)[column])
-                points = operation.points[column][np.isfinite(operation.points[column])]
-                if raw not in found and self.plan.raw.features[raw].domain is None:
-                    found[raw] = np.unique(self._largest(np.full(len(points), column), points, steps))
-        return found
-
-    @cached_property
-    def pieces(self) -> dict[int, int]:
-        """How many pieces a raw column has, where it has some."""
-        return {column: len(self.cuts[column]) + 1 if feature.domain is None else len(feature.domain)
-                for column, feature in enumerate(self.plan.raw.features)
-                if feature.domain is not None or column in self.cuts}
-
-    @cached_property
-    def values(self) -> Numbers:
-        """(most pieces, prepared columns): what each piece of a column becomes."""
-        rows = np.zeros((max(self.pieces.values(), default=1), len(self.plan.raw.features)))
-        for column, count in self.pieces.items():
-            points = self.cuts.get(column)
-            told = np.arange(count) if points is None else np.append(points, np.nextafter(points[-1:].sum(), np.inf))
-            rows[:, column] = told[np.minimum(np.arange(len(rows)), count - 1)]
-        return self._rounded(self.plan.apply(rows))
-
-    def learn(self, trees: Sequence[Branches]) -> None:
-        """Find the raw bounds of all thresholds on numbers that are not cut."""
-        pairs = sorted({(int(column), float(threshold)) for tree in trees if tree.kind == "binary"
-                        for column, threshold in zip(tree.feature, tree.threshold, strict=True)
-                        if column != LEAF and int(self.source[column]) not in self.pieces})
-        found = self._largest(np.array([column for column, _ in pairs], np.int64),
-                              np.array([threshold for _, threshold in pairs]), len(self.plan.operations))
-        self.bounds.update(zip(pairs, found.tolist(), strict=True))
-
-    def below(self, way: Way, column: int, threshold: float, *, above: bool = False) -> Way:
-        """A way with one condition more: a prepared column is at most a threshold, or above it."""
-        raw = int(self.source[column])
-        if raw in self.pieces:
-            return self._kept(way, raw, (self.values[:self.pieces[raw], column] <= threshold) != above)
-        low, high = way.get(raw, (-np.inf, np.inf))
-        bound = self.bounds[column, threshold]
-        return {**way, raw: (max(low, bound), high) if above else (low, min(high, bound))}
-
-    def with_code(self, way: Way, column: int, codes: Sequence[int], *, other: bool = False) -> Way:
-        """A way with one condition more: a prepared column has one of the codes, or none of them."""
-        raw = int(self.source[column])
-        return self._kept(way, raw, np.isin(self.values[:self.pieces[raw], column], codes) != other)
-
-    def condition(self, raw: int, allowed: NDArray[np.bool_] | tuple[float, float]) -> dict[str, Any]:
-        """What a rule says of a raw column."""
-        name, domain = self.plan.raw.features[raw].name, self.plan.raw.features[raw].domain
-        if isinstance(allowed, tuple):
-            return {"column": name, **_range(*allowed)}
-        if domain is not None:
-            return {"column": name, "in": [text for text, kept in zip(domain, allowed, strict=True) if kept]}
-        ends = [-np.inf, *self.cuts[raw].tolist(), np.inf]
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], allowed, [False]])))
-        ranges = [_range(ends[first], ends[last]) for first, last in edges.reshape(-1, 2)]
-        return {"column": name, **(ranges[0] if len(ranges) == 1 else {"any_of": ranges})}
-
-    def _kept(self, way: Way, raw: int, allowed: NDArray[np.bool_]) -> Way:
-        before = way.get(raw)
-        return {**way, raw: allowed & before if isinstance(before, np.ndarray) else allowed}
-
-    def _largest(self, columns: NDArray[np.int64], thresholds: Numbers, steps: int) -> Numbers:
-        """The largest raw numbers whose values after some steps are at most the thresholds.
-
-        The range of all doubles is halved, in the order of their bits.
-        """
-        source, places = self._source_after(steps)[columns], np.arange(len(columns))
-        high = np.full(len(columns), np.array(np.inf).view(np.int64))
-        low = -high
-        while (low < high).any():
-            middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without an overflow
-            rows = np.zeros((len(columns), len(self.plan.raw.features)))
-            rows[places, source] = _from_bits(middle)
-            left = self._rounded(self.plan.apply(rows, steps)[places, columns]) <= thresholds
-            low, high = np.where(left, middle, low), np.where(left, high, middle - 1)
-        return _from_bits(low)
-
-    def _rounded(self, values: NDArray[Any]) -> Numbers:
-        with np.errstate(over="ignore"):
-            return np.asarray(values.astype(np.float32) if self.single else values, dtype=np.float64)
-
-    def _source_after(self, steps: int) -> NDArray[np.int64]:
-        source = np.arange(len(self.plan.raw.features))
-        for operation in self.plan.operations[:steps]:
-            source = source[operation.source] if isinstance(operation, Spread) else source
-        return source
-
-
-def _from_bits(places: NDArray[np.int64]) -> Numbers:
-    return np.copysign(np.abs(places).view(np.float64), places)
-
-
 def _range(low: float, high: float) -> dict[str, float]:
     return {**({"above": low} if np.isfinite(low) else {}), **({"up_to": high} if np.isfinite(high) else {})}
+
+
+def _condition(raw: RawColumns, place: int, allowed: NDArray[np.bool_] | tuple[float, float]) -> dict[str, Any]:
+    """What a rule says of a raw column."""
+    name, domain = raw.plan.raw.features[place].name, raw.plan.raw.features[place].domain
+    if isinstance(allowed, tuple):
+        return {"column": name, **_range(*allowed)}
+    if domain is not None:
+        return {"column": name, "in": [text for text, kept in zip(domain, allowed, strict=True) if kept]}
+    ends = [-np.inf, *raw.cuts[place].tolist(), np.inf]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], allowed, [False]])))
+    ranges = [_range(ends[first], ends[last]) for first, last in edges.reshape(-1, 2)]
+    return {"column": name, **(ranges[0] if len(ranges) == 1 else {"any_of": ranges})}
 
 
 def _of_trees(raw: RawColumns, model: TreeSum, classes: list[Any]) -> dict[str, Any]:
@@ -214,7 +107,7 @@ def _ends(raw: RawColumns, tree: Branches, node: int, way: Way) -> Iterator[tupl
 def _rule(raw: RawColumns, tree: Branches, node: int, way: Way, classes: list[Any]) -> dict[str, Any]:
     told = {place: allowed for place, allowed in sorted(way.items())
             if isinstance(allowed, tuple) or not allowed.all()}
-    rule: dict[str, Any] = {"if": [raw.condition(place, allowed) for place, allowed in told.items()]}
+    rule: dict[str, Any] = {"if": [_condition(raw, place, allowed) for place, allowed in told.items()]}
     if tree.rows is not None:
         rule |= {"then": classes[int(tree.values[node].argmax())], "rows": float(tree.rows[node])}
     return {**rule, "adds": tree.values[node].tolist()}
@@ -228,7 +121,7 @@ def _of_terms(raw: RawColumns, model: Linear) -> dict[str, Any]:
         if place in raw.pieces:
             added = raw.values[:raw.pieces[place], mine] @ model.coef[:, mine].T
             each = np.eye(len(added), dtype=bool)
-            terms += [{**raw.condition(place, one), "adds": adds.tolist()} for one, adds
+            terms += [{**_condition(raw, place, one), "adds": adds.tolist()} for one, adds
                       in zip(each, added, strict=True)] if len(mine) else []
         elif len(mine):
             coef, steps = model.coef[:, int(mine[0])], _steps(raw.plan, int(mine[0]))
