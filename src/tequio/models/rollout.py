@@ -124,14 +124,12 @@ def decide(rule: Rule, share: float, version: int, production: Sequence[Sequence
     numbers = (f"{rule.metric} {evidence.candidate_mean:.3f} of {evidence.candidate:,} outcomes against "
                f"{evidence.production_mean:.3f} of {evidence.production:,}: difference {evidence.difference:+.3f}, at "
                f"least {evidence.low:+.3f}, at most {evidence.high:+.3f}")
-    for bound in rule.bounds:
-        broken = _broken(bound, rule, candidate)
-        if broken and broken.startswith("surely"):
-            return Step("withdrawn", version, share, 0.0, f"it {broken}; {numbers}", evidence)
-        if broken:
-            return Step("stay", version, share, share, f"it {broken}; {numbers}", evidence)
-    if evidence.high < 0:
-        return Step("withdrawn", version, share, 0.0, f"it is surely worse: {numbers}", evidence)
+    broken = [told for bound in rule.bounds if (told := _broken(bound, rule, candidate))]
+    surely = next((told for told in broken if told.startswith("surely")), "is surely worse" if evidence.high < 0 else "")
+    if surely:
+        return Step("withdrawn", version, share, 0.0, f"it {surely}: {numbers}", evidence)
+    if broken:
+        return Step("stay", version, share, share, f"it {broken[0]}: {numbers}", evidence)
     if evidence.low > -allowed and (allowed or evidence.low > 0):
         following = next((stage for stage in STAGES if stage > share), 1.0)
         enough = f"surely not worse by {allowed:g} or more" if allowed else "surely better"
@@ -179,7 +177,7 @@ def _broken(bound: str, rule: Rule, candidate: Sequence[Sequence[Outcome]]) -> s
         return f"has {len(values)} outcomes for the bound {bound}, which needs {FEWEST}"
     beyond = float(values.mean()) - limit if sign == ">=" else limit - float(values.mean())
     off = always_valid(len(values) / _variance(values), rule.margin, 1 - rule.confidence) if _variance(values) else 0.0
-    told = f"the bound {bound}: {metric} is {values.mean():.3f} of {len(values):,} outcomes"
+    told = f"the bound {bound} with {values.mean():.3f} of {len(values):,} outcomes"
     return f"surely breaks {told}" if beyond + off < 0 else f"does not meet {told}" if beyond < 0 else ""
 
 
