@@ -96,6 +96,31 @@ def run(
 
 
 @app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="A finished run with real parties of which each has some columns.")],
+    home: Home = _HOME,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions as CSV, if the label holder "
+                                             "lets you know them.")] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the parties.")] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Let parties predict the new rows that they brought (tequio party bring). The label holder gets the answers.
+
+    The parties match their rows by private set intersection. All of them are needed; those who are missing are named.
+    """
+    from tequio.experiments.deploying.deploying import predict_here_or_there
+    from tequio.experiments.running.store import find_folder, write_whole
+
+    found = predict_here_or_there(home, find_folder(run), tell=out is not None, wait=wait)
+    if out is not None:
+        write_whole(out, found.pop("table").encode())
+    if as_json:
+        return typer.echo(json.dumps(found))
+    return typer.echo(f"{found['rows']} rows that all parties hold are predicted. " + (
+        f"They are in {out}." if out is not None else "The label holder has the predictions."))
+
+
+@app.command()
 def serve(home: Home = _HOME, metrics_port: MetricsPort = 0,
           metrics_address: Annotated[str, typer.Option(help="Where the metrics are served.")] = "127.0.0.1") -> None:
     """Stay up: keep the parties' links, and do the runs that `tequio coordinator run` hands over. Logs JSON lines."""

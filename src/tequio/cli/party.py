@@ -70,6 +70,35 @@ def run(
 
 
 @app.command()
+def bring(
+    run: Annotated[str, typer.Argument(help="The run whose model is asked: its name at the coordinator.")],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="New rows (CSV or Parquet) with your columns and their "
+                                       "ids; no target is needed.")],
+    home: Home = _HOME,
+    id: Annotated[str, typer.Option(metavar="COLUMN", help="The column of ids (default: as when you joined).")] = "",
+    unseen: Annotated[str, typer.Option(help="Values that the model cannot use: error, fill or skip.")] = "error",
+    tell: Annotated[str, typer.Option(metavar="WHO", help="Label holder: who else is told (nobody, coordinator).",
+                                      )] = "nobody",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Label holder: where predictions go (default: "
+                                             "predictions/RUN.csv in your folder).")] = None,
+) -> None:
+    """Bring new rows to a model that you hold a part of. They stay here, and are good for one answer.
+
+    The party that holds the labels gets the predictions, once the coordinator asks: tequio coordinator predict RUN.
+    """
+    from tequio.engines.network.homes import PartyHome
+    from tequio.experiments.deploying.holdings import open_holding
+    from tequio.experiments.deploying.predicting import Brought
+
+    if tell not in ("nobody", "coordinator"):
+        raise ConfigError(f"predictions cannot be told to '{tell}'", remedy="type --tell nobody or --tell coordinator")
+    place = PartyHome(home)
+    holding = open_holding(place.facts["name"], place.facts["data"])
+    rows = Brought(place, holding).bring(run, data, id=id, unseen=unseen, tell=tell == "coordinator", out=out)
+    typer.echo(f"{rows.rows} rows for the model of '{run}'. Next, at the coordinator: tequio coordinator predict {run}")
+
+
+@app.command()
 def runs(home: Home = _HOME, as_json: Json = False) -> None:
     """Show the runs that asked for approval, and what was decided."""
     found = _approvals(home).all()

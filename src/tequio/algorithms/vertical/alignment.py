@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
-from tequio.algorithms.vertical.openmined import intersect_with_openmined
+from tequio.algorithms.vertical.openmined import TASKS_OF_OPENMINED, intersect_with_openmined
 from tequio.algorithms.vertical.rows import (
     PARTS,
     AlignSettings,
@@ -277,6 +277,9 @@ def _keep_parts(party: Party, part: NDArray[np.uint8], what: str) -> None:
                         remedy="align the parties again")
     party.keep(CommonRows, {"part": part})
 
+
+TASKS_OF_REQUESTS = (mask, mask_again, count, choose_order, keep, *TASKS_OF_OPENMINED)
+"""All that parties are asked to do to align the rows of a request for predictions."""
 
 _MASKED = "ids hashed and masked, in a secret order: how many there are"
 _PARTS = "which common rows are for training, validation and testing"

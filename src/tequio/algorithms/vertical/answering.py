@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tequio.algorithms.vertical.vertical import VerticalAlgorithm
     from tequio.data.dataset import Array, Schema
     from tequio.federation.payload import Payload
-    from tequio.federation.population import Party
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,21 +140,21 @@ def partition_of(names: Sequence[str], columns: Sequence[np.ndarray], label_hold
                         key_holder=key_holder)
 
 
-def part_of(party: Party, needed: Mapping[type, Sequence[str]]) -> Part:
-    """What a party keeps of some typed records; 'trees/value' is what lies under 'value' in 'trees'."""
-    state: Payload = {}
+def needed_of(state: Payload, needed: Mapping[type, Sequence[str]]) -> Payload:
+    """Of what a party keeps, some fields of typed records; 'trees/value' is what lies under 'value' in 'trees'."""
+    part: Payload = {}
     for kind, names in needed.items():
-        kept = party.state.get(state_name(kind), {})
+        kept = state.get(state_name(kind), {})
         for name in names:
             first, _, inner = name.partition("/")
             if first not in kept or (inner and inner not in kept[first]):
                 continue
-            mine = state.setdefault(state_name(kind), {})
+            mine = part.setdefault(state_name(kind), {})
             if inner:
                 mine.setdefault(first, {})[inner] = kept[first][inner]
             else:
                 mine[first] = kept[first]
-    return Part(party.name, state)
+    return part
 
 
 def together_of(algorithm: VerticalAlgorithm, federation: Federation, state: State) -> Together:

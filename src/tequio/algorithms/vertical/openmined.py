@@ -130,6 +130,9 @@ def take_answer(party: Party, payload: AnswerInOrder, settings: AlignSettings) -
     return {}
 
 
+TASKS_OF_OPENMINED = (ask_about_ids, answer_about_ids, choose_common, take_answer)
+
+
 def _answer(ids: list[bytes], asked: Question) -> Answer:
     found = openmined.answer(openmined.new_key(), ids, asked["request"], asked["ids"])
     return {"setup": found["setup"], "response": found["response"]}

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.federation.task import Task
+    from tequio.federation.task import AnyTask, Task
     from tequio.privacy.encryption.scheme import Encrypted, PublicKey
 
 S = TypeVar("S")
@@ -126,6 +126,12 @@ class VerticalRegression(VerticalAlgorithm):
         part = self._calibration_part(state)
         if part and not talk.ask_one(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
             self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate)
+
+    @classmethod
+    def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
+        """Parts of scores are added up under encryption, and the key holder opens what is padded."""
+        return (*super().tasks_of_prediction(), scoring.is_calibrated, scoring.part_of_scores, scoring.hide_scores,
+                tasks.open_hidden, scoring.keep_scores)
 
     def scheme(self) -> Encryption:
         """The encryption."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
-    from tequio.federation.task import Task
+    from tequio.federation.task import AnyTask, Task
 
 Matrix = NDArray[np.float32]
 Width = Annotated[int, Ge(1)]
@@ -173,6 +173,11 @@ class SplitNN(VerticalAlgorithm):
         sent = self._activations(talk, state, activate, {party: request[party] for party in talk.roles.others})
         holder = talk.roles.label_holder
         talk.ask_one(holder, score, {**request[holder], "activations": sent}, settings=self._settings())
+
+    @classmethod
+    def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
+        """Activations, and the top on them."""
+        return (*super().tasks_of_prediction(), activate, score)
 
     def _activations(self, talk: Conversation, state: State, task: Task[SplitSettings, Activations],
                      each: Mapping[int, RowRequest | Payload]) -> dict[str, Matrix]:

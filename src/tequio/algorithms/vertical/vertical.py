@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tequio.algorithms.vertical.alignment import Alignment, align, find_common
-from tequio.algorithms.vertical.answering import Part, Together, part_of, together_of
+from tequio.algorithms.vertical.alignment import TASKS_OF_REQUESTS, Alignment, align, find_common
+from tequio.algorithms.vertical.answering import Part, Together, needed_of, together_of
 from tequio.algorithms.vertical.conversation import (
     Conversation,
     PartyMissing,
@@ -27,7 +27,7 @@ from tequio.algorithms.vertical.conversation import (
 from tequio.algorithms.vertical.rows import QUERY, QueryRows, RowRequest, asked_rows, taken_scores
 from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, Answering, State
-from tequio.federation.task import NoSettings, Reveals, task
+from tequio.federation.task import AnyTask, Done, NoSettings, Reveals, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import tally
 
@@ -107,7 +107,7 @@ class VerticalAlgorithm(Algorithm):
 
     def own_answer(self, party: Party, federation: Federation, state: State) -> Part:
         """At a party: its part of the model."""
-        return part_of(party, self.kept_to_score)
+        return Part(party.name, needed_of(party.state, self.kept_to_score))
 
     def answering(self, federation: Federation, state: State) -> Answering:
         """Every party, the key holder too, has a part and is needed."""
@@ -151,12 +151,31 @@ class VerticalAlgorithm(Algorithm):
         """
         with conversation(federation) as talk:
             holder = talk.roles.label_holder
-            find_common(talk, self.alignment, query=True)
-            self.scores(talk, state, {party: {"part": QUERY} for party in talk.roles.holders})
+            self._score_common(talk, state)
             scores = talk.ask_one(holder, hand_out)["scores"]
             asking = holder if asking is None else asking
             own = talk.ask(talk.roles.holders, end_request, each={asking: {"asking": True}})
             return {"scores": scores, "rows": own.of(asking)["rows"]}
+
+    def predict_there(self, federation: Federation, state: State, *, tell: bool = False) -> Told:
+        """The same, but the label holder keeps the answers; only where they are told, it says them, with its ids."""
+        with conversation(federation) as talk:
+            rows = self._score_common(talk, state)
+            talk.ask_one(talk.roles.label_holder, hold_answers)
+            answers = talk.ask_one(talk.roles.label_holder, tell_answers) if tell else None
+            talk.ask(talk.roles.holders, end_request)
+            return Told(rows, answers)
+
+    @classmethod
+    def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
+        """All that parties are asked to do where new rows are predicted and nobody but the label holder is told."""
+        return (*TASKS_OF_REQUESTS, hold_answers, end_request)
+
+    def _score_common(self, talk: Conversation, state: State) -> int:
+        """Align the rows that the parties hold now, and let the label holder work out scores; how many they are."""
+        rows = find_common(talk, self.alignment, query=True)
+        self.scores(talk, state, {party: {"part": QUERY} for party in talk.roles.holders})
+        return rows
 
     def _aligned(self, talk: Conversation, state: State) -> State:
         state = self.agree(talk, state)
@@ -192,6 +211,41 @@ def hand_out(party: Party, payload: Payload, settings: NoSettings) -> _Scores:
     return {"scores": taken_scores(party)}
 
 
+class Answers(TypedDict, total=False):
+    """What the label holder keeps of a request: scores, and which of its rows they are of."""
+
+    scores: Array
+    rows: NDArray[np.int64]
+
+
+class ToldAnswers(TypedDict):
+    """Scores, and the ids of the rows that they are of."""
+
+    scores: Array
+    ids: list[str]
+
+
+class Told(NamedTuple):
+    """How many rows were predicted and, where the label holder tells, what it says."""
+
+    rows: int
+    answers: ToldAnswers | None = None
+
+
+@task("vertical.hold answers", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
+def hold_answers(party: Party, payload: Payload, settings: NoSettings) -> Done:
+    """At the label holder: keep the scores of the rows asked about for itself."""
+    party.keep(Answers, {"scores": taken_scores(party), "rows": party.recall(QueryRows)["rows"]})
+    return {}
+
+
+@task("vertical.tell answers", settings=NoSettings, reply=ToldAnswers, reveals=Reveals.SCORES)
+def tell_answers(party: Party, payload: Payload, settings: NoSettings) -> ToldAnswers:
+    """At the label holder: say the scores, and whose they are."""
+    kept = party.recall(Answers)
+    return {"scores": kept["scores"], "ids": [str(identity) for identity in party.rows.take(kept["rows"]).ids.tolist()]}
+
+
 class _OwnRows(TypedDict):
     rows: NotRequired[NDArray[np.int64]]
 
@@ -208,4 +262,5 @@ _COUNTS = "counts over all rows of a part"
 describe(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS,
          squared_error=_COUNTS, absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
 describe(hand_out, scores="the prediction for each row asked about")
+describe(tell_answers, scores="the prediction for each row asked about", ids="which rows these are")
 describe(end_request, asking="who asked", rows="which of the asking party's rows these are")

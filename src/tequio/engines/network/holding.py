@@ -17,7 +17,7 @@ from tequio.federation.population import alone
 from tequio.federation.task import Reveals, record, task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tequio.data.dataset import Dataset, Schema
     from tequio.federation.exchange import Engine
@@ -88,6 +88,26 @@ class OwnRows:
         own, known = self.dataset.schema, {feature.name: feature for feature in whole.features}
         return (tuple(known.get(name) for name in columns) == own.features
                 and own.target in (whole.target, Target("none")))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """New rows that a party brings to a trained model: the rows, its part of the model, and the tasks that it does for
+    an answer; no others. `heard` is told the state after each task, `over` that the answer is there."""
+
+    holding: Holding
+    part: Payload
+    tasks: frozenset[str]
+    heard: Callable[[Payload, Dataset], None]
+    over: Callable[[], None]
+
+
+class Questions(Protocol):
+    """The new rows that a party has brought."""
+
+    def about(self, run: str, algorithm: str, state: Payload) -> Question:
+        """Those for the model of a run, of which the party keeps `state`; a refusal where it brought none."""
+        ...
 
 
 @record

@@ -40,8 +40,9 @@ class Record:
 class Journal:
     """The records of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, beginning: Payload | None = None) -> None:
+        """`beginning` is the state before the first task, where there is one."""
+        self._folder, self._beginning = folder, beginning or {}
         self._last: Record | None = None
         # Kept in memory, because looking into the folder for every task would cost more than the task.
         self._positions = {int(path.name.removeprefix(_PREFIX)) for path in folder.glob(_PREFIX + "*")}
@@ -52,9 +53,9 @@ class Journal:
         return record if record is not None and (record.base, record.digest) == (base, digest) else None
 
     def state(self, base: int) -> Payload:
-        """The state after a task; before the first one there is none."""
+        """The state after a task, or before the first one."""
         if not base:
-            return {}
+            return self._beginning
         record = self._read(base)
         if record is None:
             raise RunError(f"the state after task {base} of run '{self._folder.name}' is not on this party's disk",
@@ -84,6 +85,12 @@ class Journal:
     def end(self) -> None:
         """The run is over: keep the last state only."""
         self._forget(position for position in self._positions if position < max(self._positions))
+
+    def forget(self) -> None:
+        """Nothing of it is needed any more."""
+        self._forget(self._positions)
+        if self._folder.is_dir():
+            self._folder.rmdir()
 
     def _forget(self, positions: Iterable[int]) -> None:
         for position in list(positions):

@@ -33,7 +33,7 @@ from tequio.federation.exchange import Order, execute
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tequio.engines.network.holding import Holding
+    from tequio.engines.network.holding import Holding, Question, Questions
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.policy import Policy
     from tequio.engines.network.telemetry import Telemetry
@@ -48,18 +48,20 @@ _MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class _Engagement:
-    """A run that the party takes part in."""
+    """A run that the party takes part in, or a question to the model of one."""
 
     facts: Payload
     population: Population
     journal: Journal
+    question: Question | None = None
 
 
 class Site:
     """One party's side of all runs."""
 
-    def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry) -> None:
-        self._home, self._holding, self.policy = home, holding, policy
+    def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry,
+                 questions: Questions | None = None) -> None:
+        self._home, self._holding, self.policy, self._questions = home, holding, policy, questions
         self._telemetry = telemetry
         self._authority = home.coordinator
         self._approvals = Approvals(home.folder / "approvals")
@@ -81,9 +83,13 @@ class Site:
             if facts.get("share", "") != self._holding.share:
                 raise PermissionDenied("the run is not about the data that this party holds",
                                        remedy="give both sides the same config")
+            if "predicts" in facts:  # bringing rows was the approval
+                self._runs[run] = self._asked(run, facts)
+                self._telemetry.note("question accepted", run=run, model=facts["predicts"])
+                return Ready(run)
             if self.policy.approval == "run" and (waiting := self._approvals.verdict(run, facts)):
                 return Waiting(run, waiting)
-            self._runs[run] = _Engagement(facts, self._population(facts), Journal(folder))
+            self._runs[run] = _Engagement(facts, self._population(facts, self._holding), Journal(folder))
         except (TequioError, KeyError, TypeError, ValueError) as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
@@ -100,7 +106,11 @@ class Site:
     def end(self, run: str) -> None:
         """A run is over."""
         engagement = self._runs.pop(run, None)
-        if engagement is not None:
+        if engagement is not None and engagement.question is not None:
+            engagement.journal.forget()
+            engagement.question.over()
+            self._telemetry.note("question over", run=run)
+        elif engagement is not None:
             engagement.journal.end()
             self._telemetry.note("run over", run=run)
 
@@ -115,6 +125,8 @@ class Site:
         record = self._execute(engagement, request, parts)
         engagement.journal.add(record)
         engagement.journal.prune(request.keep)
+        if engagement.question is not None:
+            engagement.question.heard(record.state, engagement.population.whole(engagement.facts["index"]))
         return record
 
     def _execute(self, engagement: _Engagement, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
@@ -122,6 +134,10 @@ class Site:
         if parts[2]:
             payload |= payloads.decode(parts[2], shared=True)
         check_installed(request.task)
+        if engagement.question is not None and request.task not in engagement.question.tasks:
+            raise PermissionDenied(f"this party's owner has not agreed to the task '{request.task}' on its new rows",
+                                   remedy="where the coordinator is to be told the predictions, the label holder says "
+                                          "so: tequio party bring --tell coordinator")
         self.policy.judge_task(request.task, about, engagement.facts)
         index = engagement.facts["index"]
         if self._budget is not None and request.task not in self.policy.exempt_tasks:
@@ -153,10 +169,19 @@ class Site:
                              run=request.run, task=request.task, cause=message)
         return clipped(message), clipped(cause.remedy if isinstance(cause, TequioError) else "")
 
-    def _population(self, facts: Payload) -> Population:
+    def _asked(self, run: str, facts: Payload) -> _Engagement:
+        """A question to the model of a finished run, about new rows. The run's own states stay as they are."""
+        model = self._home.run(str(facts["predicts"]))
+        if self._questions is None:
+            raise PermissionDenied("this party brings no new rows to trained models")
+        question = self._questions.about(model.name, str(facts["algorithm"]), Journal(model).last_state())
+        return _Engagement(facts, self._population(facts, question.holding),
+                           Journal(model / f"asked-{run}", question.part), question)
+
+    def _population(self, facts: Payload, holding: Holding) -> Population:
         """The party's population in a run, under its own rules about rows and randomness."""
         own = dict(facts["overrides"]) | {"share_rows": self.policy.share_rows}
-        population = self._holding.population({**facts, "overrides": own})
+        population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={facts["index"]: own})
         if self.policy.private_randomness and not self._holding.share:
             # The split has to stay what it was, so it is made before the seed changes.

@@ -29,6 +29,7 @@ from tequio.experiments.config.complete import (
     with_key,
 )
 from tequio.experiments.deploying.holdings import open_holding
+from tequio.experiments.deploying.predicting import Brought, predict_with_parties, told_table
 from tequio.experiments.deploying.remote import REAL_PARTIES, run_with_parties
 from tequio.experiments.running import store
 from tequio.experiments.running.results import Result, is_finished
@@ -59,6 +60,49 @@ def run_here_or_there(home: Path, file: Path | None, overrides: list[str], resum
     telemetry = Telemetry(AuditLog(home / "audit.jsonl"))
     with serving(home, telemetry, metrics_port, config=config) as service:
         return run_with_parties(config, service, listen=listen, folder=folder)
+
+
+def predict_here_or_there(home: Path, folder: Path, *, tell: bool, wait: float) -> Plain:
+    """Ask the parties of a finished run about the rows that they have brought: how many were predicted and, where they
+    are told, a CSV of them. A coordinator that serves in the same folder does the asking."""
+    if ask(home, "status") is None:
+        telemetry = Telemetry(AuditLog(home / "audit.jsonl"))
+        with serving(home, telemetry) as service:
+            return _predicted(service, folder, home, tell=tell, wait=wait)
+    report = folder / f"predicted-{time.time_ns():x}.json"
+    ask(home, "predict", folder=str(folder.resolve()), report=str(report.resolve()), tell=tell, wait=wait)
+    while not report.exists():
+        if ask(home, "status") is None:
+            raise RunError("the coordinator ended before the parties had answered", remedy="start it, then ask again: "
+                           f"tequio coordinator predict {folder.name}")
+        time.sleep(_LOOK_AROUND)
+    found: Plain = json.loads(report.read_bytes())
+    report.unlink()
+    if "error" in found:
+        raise RunError(found["error"], remedy=found["remedy"])
+    return found
+
+
+def _predicted(service: Service, folder: Path, home: Path, *, tell: bool, wait: float,
+               turn: threading.Lock | None = None) -> Plain:
+    told = predict_with_parties(folder, service, Network(str(home), wait=wait), tell=tell, turn=turn)
+    return {"rows": told.rows, **({"table": told_table(folder, told)} if tell else {})}
+
+
+def _start_prediction(service: Service, home: Path, question: Plain) -> Plain:
+    """Ask the parties in a thread of its own; what came of it is written into a file that the asker waits for."""
+    def work() -> None:
+        try:
+            with _TURN:
+                found = _predicted(service, Path(question["folder"]), home, tell=question["tell"],
+                                   wait=float(question["wait"]), turn=_TURN)
+        except Exception as cause:
+            found = {"error": cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}",
+                     "remedy": cause.remedy if isinstance(cause, TequioError) else ""}
+        store.write_json(Path(question["report"]), found)
+
+    threading.Thread(target=work, name="prediction", daemon=True).start()
+    return {}
 
 
 def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: str | None) -> tuple[Config, Path]:
@@ -104,7 +148,7 @@ def serve_party(home: Path, patience: int) -> None:
     facts, policy = place.facts, read_policy(place.policy)
     holding = open_holding(facts["name"], facts["data"])
     telemetry = to_stderr(AuditLog(place.audit))
-    link = PartyLink(place, Site(place, holding, policy, telemetry), telemetry)
+    link = PartyLink(place, Site(place, holding, policy, telemetry, Brought(place, holding)), telemetry)
     end_on_sigterm()
     try:
         link.serve(patience=patience)
@@ -144,6 +188,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     service.start()
     control = Control(home, {"status": lambda _: service.status(),
                              "drop": lambda question: _drop(service, question),
+                             "predict": lambda question: _start_prediction(service, home, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()
     metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Target, schema_from_json, schema_to_json
-from tequio.data.preprocessing import preparations, prepare
+from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations
 from tequio.engines.network.holding import OwnRows
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import data_hash, load_config
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.population import elsewhere
+from tequio.models.rows import Reading, asked, batches
 from tequio.registry import build
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from tequio.experiments.config.tables import Config
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
+    from tequio.models.rows import Unseen
 
 
 NO_DATA = "none"
@@ -70,14 +74,37 @@ def open_holding(name: str, data: Payload) -> Holding:
         return Share(name, data_hash(config), population)
     if data.get("path") == NO_DATA:
         return OwnRows(name, Dataset.of(Schema.of_numbers([], Target("none")), np.zeros((0, 0), np.float32)))
+    return OwnRows(name, _own_table(data)[2])
+
+
+def new_rows(name: str, data: Payload, path: str, id: str = "", unseen: Unseen = "error") -> OwnRows:
+    """Other rows of a party's own table, read and prepared as that was; they need no target."""
+    if "config" in data or data.get("path") == NO_DATA:
+        raise ConfigError("this party joined without a table of its own, so it has no new rows to bring",
+                          remedy="let the parties with tables bring theirs")
+    raw, fitted, _ = _own_table(data)
+    reading = Reading.of(raw, fitted)
+    features, ids, first = [], [], 0
+    for part in batches(Path(path)):
+        found = asked(reading, part, id=id or data.get("id") or "", unseen=unseen, first=first)
+        features.append(found.rows.features)
+        ids.append(found.places + first if found.ids is None else found.ids)
+        first += found.given
+    stacked = sparse.vstack(features, format="csr") if reading.sparse else np.concatenate(features)
+    rows = reading.prepared(reading.rows_of(stacked))
+    target = None if rows.schema.target.kind == "none" else rows.target
+    return OwnRows(name, Dataset.of(rows.schema, rows.features, target, ids=np.concatenate(ids), name="new rows"))
+
+
+def _own_table(data: Payload) -> tuple[Dataset, Fitted, Dataset]:
+    """A party's table as it is, what its own preparation was fitted to, and the table after it."""
     kind = "parquet" if str(data.get("path", "")).endswith(".parquet") else "csv"
     own = {key: value for key, value in data.items() if key != "prepare" and value not in (None, "", [])}
     loaded = build("dataset", kind, own, where="the party's data").load()
     if loaded.test is not None:
         raise ConfigError("a party brings one table; its own test rows are a share of it", remedy="leave test_path out")
-    steps = preparations(data.get("prepare") or [])
-    rows = prepare(steps, [loaded.train], [loaded.train])[0] if steps else loaded.train
-    return OwnRows(name, rows)
+    fitted, (rows,) = fit_and_prepare(preparations(data.get("prepare") or []), [loaded.train], [loaded.train])
+    return loaded.train, fitted, rows
 
 
 def refuse_common_preparation(config: Config) -> None:

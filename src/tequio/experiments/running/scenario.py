@@ -84,8 +84,7 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
-    partition, train, (raw, test, validation, root) = _held_columns(partition, train, (raw, test, validation, root))
-    assert raw is not None
+    partition, (raw, train), (test, validation, root) = _held_columns(partition, (raw, train), (test, validation, root))
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
@@ -160,12 +159,13 @@ def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset,
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
 
 
-def _held_columns(partition: Partition, train: Dataset, others: Kept) -> tuple[Partition, Dataset, Kept]:
+def _held_columns(partition: Partition, dealt: tuple[Dataset, Dataset],
+                  kept: Kept) -> tuple[Partition, tuple[Dataset, Dataset], Kept]:
     """Leave out the columns that the partition gives to nobody: no party could answer for them."""
     held = None if partition.columns is None else np.unique(np.concatenate(partition.columns))
-    if held is None or len(held) == len(train.schema.features):
-        return partition, train, others
-    names = {train.schema.names[column] for column in held}
+    if held is None or len(held) == len(dealt[0].schema.features):
+        return partition, dealt, kept
+    names = {dealt[0].schema.names[column] for column in held}
     sources: dict[int, Source] = {}
 
     def narrowed(rows: Dataset) -> Dataset:
@@ -176,8 +176,8 @@ def _held_columns(partition: Partition, train: Dataset, others: Kept) -> tuple[P
         return replace(rows, schema=rows.schema.select(held.tolist()), source=source)
 
     columns = tuple(np.searchsorted(held, own) for own in partition.columns or ())
-    return replace(partition, columns=columns), narrowed(train), tuple(
-        None if rows is None else narrowed(rows) for rows in others)
+    return replace(partition, columns=columns), (narrowed(dealt[0]), narrowed(dealt[1])), tuple(
+        None if rows is None else narrowed(rows) for rows in kept)
 
 
 def _with_noise(config: Config, train: Dataset,

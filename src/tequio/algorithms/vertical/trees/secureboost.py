@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.rows import KeptScores, common_rows
-from tequio.algorithms.vertical.trees.growing import Plan, grow, leaves_reached
+from tequio.algorithms.vertical.trees.growing import Plan, count_asked, grow, leaves_reached
 from tequio.algorithms.vertical.trees.labels import (
     Grove,
     Planted,
@@ -35,6 +35,7 @@ from tequio.algorithms.vertical.trees.offering import (
     BinSettings,
     TreeSettings,
     put_into_bins,
+    route,
 )
 from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form, KeySettings, fixed_point, made_encryption, make_keys
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from tequio.federation.algorithm import State
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
+    from tequio.federation.task import AnyTask
 
 
 class Start(TypedDict, total=False):
@@ -114,6 +116,11 @@ class SecureBoost(VerticalAlgorithm):
         """Take the rows down all trees; the label holder adds up what the leaves say."""
         trees = Skeleton.from_payload(state.model, len(talk.federation))
         talk.ask_one(talk.roles.label_holder, add_up, {"leaves": leaves_reached(talk, trees, request)})
+
+    @classmethod
+    def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
+        """Ways down the trees, and what the leaves add up to."""
+        return (*super().tasks_of_prediction(), count_asked, route, add_up)
 
 
 @record

@@ -19,7 +19,7 @@ from annotated_types import Ge, Interval
 
 from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.rows import KeptScores, common_rows
-from tequio.algorithms.vertical.trees.growing import Plan, grow, leaves_reached
+from tequio.algorithms.vertical.trees.growing import Plan, count_asked, grow, leaves_reached
 from tequio.algorithms.vertical.trees.labels import (
     Grove,
     Planted,
@@ -37,6 +37,7 @@ from tequio.algorithms.vertical.trees.offering import (
     BinSettings,
     TreeSettings,
     put_into_bins,
+    route,
 )
 from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form, KeySettings, made_encryption, make_keys
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tequio.algorithms.vertical.vertical import Request
     from tequio.federation.algorithm import State
     from tequio.federation.population import Party
+    from tequio.federation.task import AnyTask
 
 # Half or more of the columns did best on validation rows of breast cancer and of credit card clients.
 _SHARE_OF_COLUMNS = 2 / 3
@@ -120,6 +122,11 @@ class VerticalForest(VerticalAlgorithm):
         trees = Skeleton.from_payload(state.model, len(talk.federation))
         talk.ask_one(talk.roles.label_holder, count_votes, {"leaves": leaves_reached(talk, trees, request)},
                      settings=VoteSettings(voting=self.learner.voting))
+
+    @classmethod
+    def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
+        """Ways down the trees, and their votes."""
+        return (*super().tasks_of_prediction(), count_asked, route, count_votes)
 
 
 def drawn_rows(trees: int, rows: int, rng: np.random.Generator) -> NDArray[np.uint8]:

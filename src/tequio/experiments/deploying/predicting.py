@@ -1,0 +1,148 @@
+"""Predictions of a model that is spread over real parties, for new rows that are with the parties.
+
+Each party brings a table of its own columns and ids (`tequio party bring`). When the coordinator asks (`tequio
+coordinator predict`), the parties align these rows as they did the training rows, and score them with the parts of the
+model that they keep. The label holder writes the answers into its own folder; whether the coordinator is told too is
+for the label holder to say.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tequio import registry
+from tequio.algorithms.vertical.answering import Together, needed_of
+from tequio.algorithms.vertical.vertical import Answers, VerticalAlgorithm, tell_answers
+from tequio.data.dataset import Dataset, schema_to_json
+from tequio.data.partition import Split
+from tequio.engines.network.engine import NetworkEngine
+from tequio.engines.network.files import is_plain_name, private_folder, write_private
+from tequio.engines.network.holding import OwnRows, Question
+from tequio.errors import ConfigError, PermissionDenied, QuorumError
+from tequio.experiments.deploying.holdings import NO_DATA, new_rows
+from tequio.federation.exchange import Announcement
+from tequio.federation.federation import Federation, Rules
+from tequio.federation.population import elsewhere, state_name
+from tequio.models.folder import load
+
+if TYPE_CHECKING:
+    from threading import Lock
+
+    from tequio.algorithms.vertical.vertical import Told
+    from tequio.data.dataset import Array, Target
+    from tequio.engines.network.engine import Network
+    from tequio.engines.network.holding import Holding
+    from tequio.engines.network.homes import PartyHome
+    from tequio.engines.network.hub import Gateway
+    from tequio.federation.payload import Payload
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The new rows that a party has brought, by the run whose model is asked. They are good for one answer."""
+
+    home: PartyHome
+    holding: Holding
+
+    def bring(self, run: str, path: Path, *, id: str, unseen: str, tell: bool, out: Path | None) -> OwnRows:
+        """Note a table for the next question to the model of a run, once it is known to fit."""
+        if not is_plain_name(run):
+            raise ConfigError(f"a run cannot be called {run[:80]!r}", remedy="type its name as the coordinator does")
+        if not self.home.run(run).is_dir():
+            raise ConfigError(f"this party took no part in a run '{run}'", remedy=f"it keeps parts of: "
+                              f"{', '.join(sorted(place.name for place in self.home.run(run).parent.glob('*')))}")
+        facts = {"path": str(path.resolve()), "id": id, "unseen": unseen, "tell": tell,
+                 "out": str((out or self.home.folder / "predictions" / f"{run}.csv").resolve())}
+        rows = self._rows(facts)
+        write_private(self._note(run), json.dumps(facts).encode())
+        return rows
+
+    def about(self, run: str, algorithm: str, state: Payload) -> Question:
+        """The question that a party's new rows are for; its part of the model is all that it gets of `state`."""
+        component = registry.find("algorithm", algorithm).component
+        if not (isinstance(component, type) and issubclass(component, VerticalAlgorithm)):
+            raise PermissionDenied(f"a model of '{algorithm}' is not spread over parties",
+                                   remedy="predict with the model itself: tequio predict")
+        facts: dict[str, Any] = json.loads(self._note(run).read_bytes()) if self._note(run).is_file() else {}
+        has_rows = self.home.facts["data"].get("path") != NO_DATA
+        if has_rows and not state:
+            raise PermissionDenied(f"this party keeps no part of the model of run '{run}'",
+                                   remedy="restore the party's folder from a backup, or train again")
+        if has_rows and not facts:
+            raise PermissionDenied(f"this party has brought no new rows for the model of run '{run}'",
+                                   remedy=f"bring them there: tequio party bring {run} --data FILE")
+        tasks = {known.name for known in component.tasks_of_prediction()}
+        if facts.get("tell"):
+            tasks.add(tell_answers.name)
+
+        def heard(state: Payload, rows: Dataset) -> None:
+            kept = state.get(state_name(Answers))
+            if kept:
+                out = Path(facts["out"])
+                write_private(private_folder(out.parent) / out.name, table_of(
+                    rows.take(kept["rows"]).ids.tolist(), kept["scores"], rows.schema.target).encode())
+
+        return Question(self._rows(facts) if facts else self.holding, needed_of(state, component.kept_to_score),
+                        frozenset(tasks), heard, lambda: self._note(run).unlink(missing_ok=True))
+
+    def _rows(self, facts: dict[str, Any]) -> OwnRows:
+        return new_rows(self.holding.name, self.home.facts["data"], facts["path"], facts["id"], facts["unseen"])
+
+    def _note(self, run: str) -> Path:
+        return private_folder(self.home.folder / "brought") / f"{run}.json"
+
+
+def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell: bool = False,
+                         turn: Lock | None = None) -> Told:
+    """Let the parties of a finished run predict the rows that they have brought; those who are missing are named."""
+    model = load(folder)
+    common = model.common
+    if not isinstance(common, Together) or model.own:
+        raise ConfigError(f"the model of '{folder.name}' is " + ("not spread over parties" if not model.own else
+                          "here as a whole: its parties were simulated"),
+                          remedy=f"predict with it: tequio predict {folder.name} --data FILE")
+    names, dealt = common.names, common.partition
+    population = elsewhere(common.schema, names, [0] * len(names), Split(), common.seed, {}, columns=dealt.columns,
+                           key_holder=dealt.key_holder, holds_target=dealt.holds_target)
+    algorithm = registry.name_of(type(common.algorithm))
+    question = Announcement(f"predict-{folder.name}-{time.time_ns():x}", {
+        "name": folder.name, "algorithm": algorithm, "learner": {}, "rounds": 0, "stages": [],
+        "schema": schema_to_json(common.schema), "predicts": folder.name})
+    with closing(NetworkEngine(terms, service, turn)) as engine:
+        engine.announce(question)
+        engine.open(population)
+        federation = Federation(population, engine, common.seed, Rules(on_failure="continue"), round=common.round)
+        try:
+            told = common.algorithm.predict_there(federation, common.state, tell=tell)
+        except QuorumError as cause:
+            raise QuorumError(cause.message, remedy="every party is needed; when it is back, ask again: tequio "
+                                                    f"coordinator predict {folder.name}") from cause
+        engine.finish()
+    return told
+
+
+def table_of(ids: list[Any], scores: Array, target: Target) -> str:
+    """Predictions as CSV: the id of each row, what is predicted, and how surely where that is known."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    classes = target.kind == "classes"
+    out.writerow(["id", "prediction", *(["probability"] if classes else [])])
+    for identity, score in zip(ids, np.asarray(scores), strict=True):
+        out.writerow([identity, target.names[int(score.argmax())], float(score.max())] if classes else
+                     [identity, float(score)])
+    return text.getvalue()
+
+
+def told_table(folder: Path, told: Told) -> str:
+    """What the label holder told the coordinator, as CSV."""
+    assert told.answers is not None
+    return table_of(list(told.answers["ids"]), told.answers["scores"], load(folder).target)
