@@ -239,6 +239,10 @@ def _dropout_class() -> type[nn.Module]:
             super().__init__()
             self.level = round(share * _LEVELS)
 
+        @property
+        def share(self) -> float:
+            return self.level / _LEVELS
+
         def forward(self, values: Tensor) -> Tensor:
             if not self.training or not self.level:
                 return values
@@ -250,6 +254,6 @@ def _dropout_class() -> type[nn.Module]:
             return values * kept.to(values.dtype).mul_(scale).as_strided(values.shape, values.stride())
 
         def extra_repr(self) -> str:
-            return f"share={self.level / _LEVELS:g}"
+            return f"share={self.share:g}"
 
     return Dropout

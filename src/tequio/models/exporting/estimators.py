@@ -45,6 +45,8 @@ def to_estimator(model: Model) -> Pipeline:
     estimator = _estimator(answer.learner, answer.model, schema)
     if hasattr(estimator, "classes_"):
         estimator.classes_ = np.array(model.classes.tolist())
+    if hasattr(estimator, "_label_binarizer"):
+        estimator._label_binarizer.classes_ = estimator.classes_
     prepare = FunctionTransformer(Prepared(model.reading, model.party), check_inverse=False)
     return Pipeline([("preparation", prepare), ("model", estimator)])
 

@@ -50,7 +50,8 @@ def torch_files(model: Model) -> dict[str, bytes]:
                 "party": model.party, "columns": list(plan.raw.names), "shape": list(plan.schema.shape),
                 "prepared_columns": list(plan.schema.names), "preparation": plan.to_plain(),
                 "target": {"name": model.target.name, "kind": model.target.kind, "classes": model.classes.tolist()},
-                "learner": pack_answer(answer_of(model))["learner"], "layers": layers}
+                "learner": pack_answer(answer_of(model))["learner"], "layers": layers,
+                "dtype": str(next(module.parameters()).dtype).removeprefix("torch.")}
     state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
     return {WEIGHTS: save(state), DESCRIPTION: (json.dumps(document, indent=1) + "\n").encode(),
             README: (_README if layers else _README_OWN).encode()}
@@ -74,9 +75,13 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 def _arguments(layer: nn.Module) -> dict[str, Any]:
     """The arguments that make such a layer again."""
+    from torch import nn
+
     named = {name: getattr(layer, name) for name in _ARGUMENTS.get(type(layer).__name__, ())}
     if hasattr(layer, "weight") and isinstance(named.get("in_features", named.get("in_channels")), int):
         named["bias"] = layer.bias is not None
+    if type(layer).__name__ == "Dropout":  # torch's, or the faster one of tequio
+        named["p"] = float(layer.p) if isinstance(layer, nn.Dropout) else layer.share
     return {name: float(value) if isinstance(value, np.floating) else value for name, value in named.items()}
 
 
@@ -91,14 +96,16 @@ _README = _BEGINS + """
 ```python
 import json
 from collections import OrderedDict
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-description = json.load(open("description.json"))
+description = json.loads(Path("description.json").read_text())
 layers = OrderedDict((layer["name"] or "layer", getattr(torch.nn, layer["layer"])(**layer["arguments"]))
                      for layer in description["layers"])
 module = torch.nn.Sequential(layers) if len(layers) > 1 else layers["layer"]
+module.to(getattr(torch, description["dtype"]))
 module.load_state_dict(load_file("weights.safetensors"))
 module.eval()
 ```
