@@ -1,4 +1,4 @@
-"""A candidate takes over in stages: what moves it up, what leaves it, what withdraws it, and how often that is wrong."""
+"""A candidate takes over in stages: what moves it up, what leaves it, what withdraws it, how often that is wrong."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from models.in_use import outcomes
 from tequio.cli.main import call
 from tequio.errors import ConfigError
 from tequio.models.outcomes import Outcome
 from tequio.models.rollout import Rule, decide, look, step_up
 from tequio.models.statistics import always_valid
-
-from models.in_use import outcomes
 
 RULE = Rule("accuracy", 0.95, 0.05)
 RIGHT, WRONG = (Outcome("", "", "", "", {"accuracy": value}) for value in (1.0, 0.0))

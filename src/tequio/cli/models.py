@@ -200,7 +200,8 @@ def audit(
     read_outcomes(registry)
     if as_json:
         return typer.echo(json.dumps(entries))
-    return _print(*audit_parts(entries))
+    return _print(*audit_parts(entries), *(f"Careful: {path} is in no step: adding it broke off, or the end of the log "
+                                           "was cut off." for path in registry.strays()))
 
 
 @app.command()

@@ -116,8 +116,14 @@ class ModelRegistry:
         return found
 
     def versions(self) -> list[Version]:
-        """All of them, the oldest first."""
-        return [Version(path) for path in sorted((self.folder / "versions").glob("[0-9]*")) if path.is_dir()]
+        """All that were added, the oldest first."""
+        added = {entry["version"] for entry in self.audit.entries() if entry["what"] == "added"}
+        return [Version(path) for path in self._folders() if int(path.name) in added]
+
+    def strays(self) -> list[Path]:
+        """Folders of versions that the log knows nothing of: adding them broke off, or the end of the log is gone."""
+        known = [version.folder for version in self.versions()]
+        return [path for path in self._folders() if path not in known]
 
     def version(self, number: int) -> Version:
         """One of them."""
@@ -138,7 +144,7 @@ class ModelRegistry:
             if state["share"]:
                 raise ConfigError(f"version {state['candidate']} is on trial with {state['share']:.0%} of the ids",
                                   remedy=f"end its trial first: tequio models split {self.name} 0")
-            number = max((one.number for one in self.versions()), default=0) + 1
+            number = max((int(path.name) for path in self._folders()), default=0) + 1
             target = self.folder / "versions" / f"{number:04d}"
             facts = _copied(source, place, target, reference)
             self.audit.add("added", {**state, "candidate": number, "share": 0.0, "trial": None}, version=number,
@@ -186,6 +192,9 @@ class ModelRegistry:
             after = {**state, "production": earlier[-1], "share": 0.0, "trial": None}
             self.audit.add("rolled back", after, version=earlier[-1], why="set by hand")
         return self.version(earlier[-1])
+
+    def _folders(self) -> list[Path]:
+        return [path for path in sorted((self.folder / "versions").glob("[0-9]*")) if path.name.isdecimal()]
 
     def check(self, number: int) -> None:
         """Refuse a version that is not what was added, or whose run says something else than it did then."""
