@@ -82,7 +82,7 @@ def serve(
     typer.echo(f"how to ask  http://{shown}:{port}/docs\nPress Ctrl-C to stop; requests on their way are answered.")
     if not is_loopback(host):
         typer.echo("Others can reach it, and what is sent is not encrypted: put a proxy with TLS before it.", err=True)
-    server_for(make_app(Service(versions, access, limits, answers, source))).run([door])
+    server_for(make_app(Service(versions, access, limits, answers, source)), limits.seconds).run([door])
 
 
 def _versions(model: str, candidate: str, share: float | None) -> tuple[Versions, Source | None]:

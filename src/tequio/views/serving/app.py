@@ -18,7 +18,6 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from tequio.views.serving.versions import Source
 
 _PATHS = frozenset(("/predict", "/health", "/metrics", *PAGES))
+LARGEST_HEADERS = 16 << 10
 _PAUSE_SECONDS = 1.0
 _FAST_SECONDS = 0.002
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
@@ -206,6 +206,8 @@ class Guard:
 
     def _refusal(self, path: str, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEADERS:
+            return Refused(431, f"the headers are larger than {LARGEST_HEADERS} bytes", "send fewer headers").response()
         if b"transfer-encoding" in headers and b"content-length" in headers:  # programs before us may see another end
             return Refused(400, "the request has two lengths", "leave out Content-Length, or do not send chunks"
                            ).response()
@@ -236,23 +238,24 @@ async def _predict(request: Request) -> Response:
 
 async def _body(request: Request, limits: Limits) -> bytes:
     """The whole body; one that is too large is not waited for."""
-    too_large = Refused(413, f"the request is larger than {limits.bytes} bytes",
-                        "send fewer rows at a time, or start the service with --largest-request 10MB")
-    if int(request.headers.get("content-length", "0")[:20] or 0) > limits.bytes:
-        raise too_large
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(limits.seconds):
-            async for part in request.stream():
-                parts.append(part)
-                size += len(part)
-                if size > limits.bytes:
-                    raise too_large
-    except TimeoutError:
-        raise Refused(408, f"the request did not arrive within {limits.seconds:g} seconds",
-                      "send it faster, or with fewer rows; Content-Length has to be its real length") from None
-    except ClientDisconnect:
-        raise Refused(400, "the request ended before its end", "send as many bytes as Content-Length says") from None
+    parts, size, more = [], int(request.headers.get("content-length", "0")[:20] or 0), True
+    if size <= limits.bytes:
+        size = 0
+        try:
+            async with asyncio.timeout(limits.seconds):
+                while more and size <= limits.bytes:
+                    message = await request.receive()
+                    if message["type"] != "http.request":
+                        raise Refused(400, "the request ended before its end", "send as many bytes as Content-Length "
+                                      "says")
+                    parts.append(message.get("body", b""))
+                    size, more = size + len(parts[-1]), message.get("more_body", False)
+        except TimeoutError:
+            raise Refused(408, f"the request did not arrive within {limits.seconds:g} seconds", "send it faster, or "
+                          "with fewer rows; Content-Length has to be its real length", unread=True) from None
+    if size > limits.bytes:
+        raise Refused(413, f"the request is larger than {limits.bytes} bytes", "send fewer rows at a time, or start "
+                      "the service with --largest-request 10MB", unread=more)
     return b"".join(parts)
 
 

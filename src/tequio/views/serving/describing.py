@@ -30,6 +30,7 @@ STATUSES = {
     413: "The body is too large, or has too many rows.",
     415: "The body is of another type than JSON or CSV.",
     422: "A row cannot be answered: a value, a column, an id or an option is wrong. Row and column are named.",
+    431: "The headers are too large.",
     503: "Too many requests wait already. The header Retry-After says when to ask again.",
 }
 

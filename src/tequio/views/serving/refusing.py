@@ -17,31 +17,33 @@ _LINGER_SECONDS, _LINGER_BYTES = 5.0, 64 << 20
 
 
 class Refused(Exception):
-    """A request that is not answered. `row` and `column` say where, if it is one place."""
+    """A request that is not answered. `row` and `column` say where, if it is one place; `unread` that it has not been
+    read to its end."""
 
     def __init__(self, status: int, error: str, remedy: str, *, row: int | None = None, column: str = "",
-                 retry_after: int = 0) -> None:
+                 retry_after: int = 0, unread: bool = False) -> None:
         super().__init__(error)
         self.status, self.error, self.remedy, self.row, self.column = status, error, remedy, row, column
-        self.retry_after = retry_after
+        self.retry_after, self.unread = retry_after, unread
 
     def response(self) -> Response:
         """As JSON. Where the rest of a request is not read, the connection ends with it."""
         content = {"error": _plain(self.error), "remedy": _plain(self.remedy), "row": self.row,
                    "column": _plain(self.column) or None}
         headers = {"retry-after": str(self.retry_after)} if self.retry_after else {}
-        kind = _Lingering if self.status in (408, 413) else Response
+        if self.unread:
+            headers["connection"] = "close"
+        kind = _Lingering if self.unread and self.status == 413 else Response
         return kind(msgspec.json.encode(content), self.status, headers, "application/json")
 
 
 class _Lingering(Response):
-    """Says no to a request that is still being sent. Who sends it reads the answer only when all is sent, and never if
+    """Says no to a request that is still being sent. Whoever sends it reads the answer only when all is sent, and never if
     the connection breaks before; so the rest is taken and thrown away, for a while."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer first, then listen."""
-        headers = [*self.raw_headers, (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tequio.views.serving.app import LARGEST_HEADERS
+
 if TYPE_CHECKING:
     import socket
 
     from starlette.applications import Starlette
 
-_HEADER_SECONDS = 10.0
 _IDLE_SECONDS = 75
-_LARGEST_HEADERS = 16 << 10
 _MOST_CONNECTIONS = 1_000
 _DRAIN_SECONDS = 1.0
 _GRACE_SECONDS = 30
@@ -24,12 +24,13 @@ _GRACE_SECONDS = 30
 class Connection(H11Protocol):
     """A connection whose requests have to begin and to end their headers in time. uvicorn waits for those for ever."""
 
+    header_seconds = 10.0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Give the first request its time."""
         super().connection_made(transport)
-        self._timer = self.loop.call_later(_HEADER_SECONDS, self._close_if_idle)
+        self._timer = self.loop.call_later(self.header_seconds, self._close_if_idle)
 
     def data_received(self, data: bytes) -> None:
         """Once a request has its headers, the application limits the time of the rest."""
@@ -38,7 +39,7 @@ class Connection(H11Protocol):
         if not waits:
             self._stop_timer()
         elif self._timer is None:
-            self._timer = self.loop.call_later(_HEADER_SECONDS, self._close_if_idle)
+            self._timer = self.loop.call_later(self.header_seconds, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is timed any more."""
@@ -70,11 +71,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server_for(app: Starlette) -> Server:
-    """A server that is ready to run."""
+def server_for(app: Starlette, seconds: float) -> Server:
+    """A server that is ready to run; `seconds` is how long the headers of a request may take."""
+    connection = type("Connection", (Connection,), {"header_seconds": seconds})
     # Without a log config of its own: setting one up closes the handlers of other libraries, and what they write to.
     return Server(uvicorn.Config(
-        app, http=Connection, ws="none", log_level="warning", log_config=None, access_log=False, server_header=False,
+        app, http=connection, ws="none", log_level="warning", log_config=None, access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_keep_alive=_IDLE_SECONDS,
-        limit_concurrency=_MOST_CONNECTIONS, h11_max_incomplete_event_size=_LARGEST_HEADERS,
+        limit_concurrency=_MOST_CONNECTIONS, h11_max_incomplete_event_size=LARGEST_HEADERS,
         timeout_graceful_shutdown=_GRACE_SECONDS))
