@@ -85,7 +85,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Window:
-    """Some answers of one version, one after the other. `mean` is the metric of those that have an outcome."""
+    """Some answers of one version, one after the other.
+
+    `index` says how far their scores are from those of the version's first window, `mean` is the metric of answers that
+    have an outcome.
+    """
 
     version: int
     begin: str
@@ -93,6 +97,7 @@ class Window:
     answers: int
     index: float
     outcomes: int
+    metric: str
     mean: float | None
     low: float | None
     high: float | None
@@ -234,7 +239,7 @@ def _windows(number: int, parts: Sequence[Sequence[Answered]], outcomes: Sequenc
         moved = [stability_index(first[name].counts, first[name].count(values))
                  for name, values in scores_by_name(part).items() if name in first]
         yield Window(number, part[0].time, part[-1].time, len(part), max(moved, default=0.0), len(found),
-                     *_interval(found))
+                     metric, *_interval(found))
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:

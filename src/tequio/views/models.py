@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError
@@ -36,8 +35,8 @@ def comparison_parts(found: VersionComparison) -> Iterator[RenderableType]:
         p = one.adjusted if one.group else one.p
         strong = "bold" if one.better(1 - found.confidence) else ""
         table.add_row(one.group or "all", _side(one.first), _side(one.second),
-                      f"{one.difference:+.3f} ({one.low:+.3f} to {one.high:+.3f})", f"{p:.4f}" if p >= 0.0001 else
-                      f"{p:.0e}", style=strong)
+                      f"{one.difference:+.3f} ({one.low:+.3f}, {one.high:+.3f})", f"{p:.3f}" if p >= 0.001 else
+                      "<0.001", style=strong)
     yield table
     yield found.verdict
     for one in found.groups:
@@ -49,16 +48,24 @@ def comparison_parts(found: VersionComparison) -> Iterator[RenderableType]:
 
 
 def audit_parts(entries: Sequence[Entry]) -> Iterator[RenderableType]:
-    """One line per step, and the last hash, to be kept elsewhere."""
-    table = _table("", "", "when (UTC)", "what", "version", "share", "why")
+    """Each step with why it was done, and the last hash, to be kept elsewhere."""
+    from rich.padding import Padding
+
     for entry in entries:
-        state = entry["state"]
-        share = f"{state['share']:.0%}" if state["candidate"] and entry["what"] != "added" else ""
-        table.add_row(str(entry["number"]), str(entry["time"])[:16].replace("T", " "), str(entry["what"]),
-                      str(entry["version"] or ""), share, str(entry["why"]))
-    yield table
+        yield f"{entry['number']:>3}  {str(entry['time'])[:16].replace('T', ' ')}  {step_text(entry)}"
+        if entry["why"]:
+            yield Padding(str(entry["why"]), (0, 0, 0, 5))
     yield f"Nothing was changed. {len(entries)} steps; the last hash is"
     yield str(entries[-1]["sha256"])
+
+
+def step_text(entry: Entry) -> str:
+    """A step in a few words."""
+    version, share = f"version {entry['version']}", f"{entry['state']['share']:.0%} of the ids"
+    told = {"added": f"{version} added", "share": f"{version}: {share}", "looked": f"{version} stays: {share}",
+            "production": f"{version} in production", "withdrawn": f"{version} withdrawn",
+            "rolled back": f"{version} in production again", "outcomes": "outcomes added"}
+    return told.get(entry["what"], str(entry["what"]))
 
 
 def drift_parts(changes: Sequence[Change], windows: Sequence[Window], unseen: int) -> Iterator[RenderableType]:
@@ -75,11 +82,12 @@ def drift_parts(changes: Sequence[Change], windows: Sequence[Window], unseen: in
     if unseen:
         yield f"{unseen:,} rows have values that the model has never seen or cannot use; they were left out."
     if windows:
-        table = _table("over time", "version", "from (UTC)", "answers", "score index", "outcomes", "metric (95 %)")
+        table = _table("over time", "version", "from (UTC)", "answers", "score index", "outcomes",
+                       f"{windows[0].metric or 'metric'} (95 %)")
         for window in windows:
             value = "" if window.mean is None else f"{window.mean:.3f}" + (
                 "" if window.low is None or window.high is None else f" ({window.low:.3f} to {window.high:.3f})")
-            table.add_row(str(window.version), window.begin[:19].replace("T", " "), f"{window.answers:,}",
+            table.add_row(str(window.version), window.begin[5:16].replace("T", " "), f"{window.answers:,}",
                           f"{window.index:.3f}", f"{window.outcomes:,}", value)
         yield table
     moved = [one for one in ordered if one.word != "stable"]
@@ -128,15 +136,14 @@ def draw_drift(changes: Sequence[Change], windows: Sequence[Window], path: Path)
         parts[1].errorbar([time for time, *_ in mine], [mean for _, mean, _ in mine], yerr=[below, above], color=colour,
                           linestyle=style, marker=_MARKS[place % len(_MARKS)], capsize=3, label=f"version {number}")
     if drawn:
-        parts[1].set_ylabel("metric of outcomes")
+        parts[1].set_ylabel(drawn[0].metric.replace("_", " "))
         parts[1].tick_params(axis="x", labelrotation=20)
         parts[1].legend()
     _save(figure, path)
 
 
 def _side(side: Side) -> str:
-    spread = f" ({side.low:.3f} to {side.high:.3f})" if isfinite(side.low) else ""
-    return f"{side.mean:.3f}{spread} of {side.rows:,}"
+    return f"{side.mean:.3f} of {side.rows:,}"
 
 
 def _row_name(one: Versus) -> str:
@@ -147,7 +154,7 @@ def _table(title: str, *columns: str) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(column)
     return table
