@@ -99,8 +99,10 @@ def run(
 def predict(
     run: Annotated[str, typer.Argument(help="A finished run with real parties of which each has some columns.")],
     home: Home = _HOME,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions as CSV, if the label holder "
-                                             "lets you know them.")] = None,
+    tell: Annotated[str, typer.Option(metavar="PARTY", help="Who is told, if the label holder agrees (default: the "
+                                      "label holder itself).")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Be told yourself, if the label holder agrees: write "
+                                             "the predictions as CSV.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the parties.")] = 60.0,
     as_json: Json = False,
 ) -> None:
@@ -111,13 +113,13 @@ def predict(
     from tequio.experiments.deploying.deploying import predict_here_or_there
     from tequio.experiments.running.store import find_folder, write_whole
 
-    found = predict_here_or_there(home, find_folder(run), tell=out is not None, wait=wait)
+    found = predict_here_or_there(home, find_folder(run), tell="coordinator" if out is not None else tell, wait=wait)
     if out is not None:
         write_whole(out, found.pop("table").encode())
     if as_json:
         return typer.echo(json.dumps(found))
     return typer.echo(f"{found['rows']} rows that all parties hold are predicted. " + (
-        f"They are in {out}." if out is not None else "The label holder has the predictions."))
+        f"They are in {out}." if out is not None else f"The predictions are with {tell or 'the label holder'}."))
 
 
 @app.command()

@@ -77,24 +77,22 @@ def bring(
     home: Home = _HOME,
     id: Annotated[str, typer.Option(metavar="COLUMN", help="The column of ids (default: as when you joined).")] = "",
     unseen: Annotated[str, typer.Option(help="Values that the model cannot use: error, fill or skip.")] = "error",
-    tell: Annotated[str, typer.Option(metavar="WHO", help="Label holder: who else is told (nobody, coordinator).",
-                                      )] = "nobody",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Label holder: where predictions go (default: "
+    tell: Annotated[str, typer.Option(metavar="NAME", help="As label holder: let this party, or 'coordinator', be told "
+                                      "the predictions instead of you.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where predictions go if you are told (default: "
                                              "predictions/RUN.csv in your folder).")] = None,
 ) -> None:
     """Bring new rows to a model that you hold a part of. They stay here, and are good for one answer.
 
-    The party that holds the labels gets the predictions, once the coordinator asks: tequio coordinator predict RUN.
+    When the coordinator asks (tequio coordinator predict RUN), the party that holds the labels gets the predictions.
     """
     from tequio.engines.network.homes import PartyHome
     from tequio.experiments.deploying.holdings import open_holding
     from tequio.experiments.deploying.predicting import Brought
 
-    if tell not in ("nobody", "coordinator"):
-        raise ConfigError(f"predictions cannot be told to '{tell}'", remedy="type --tell nobody or --tell coordinator")
     place = PartyHome(home)
     holding = open_holding(place.facts["name"], place.facts["data"])
-    rows = Brought(place, holding).bring(run, data, id=id, unseen=unseen, tell=tell == "coordinator", out=out)
+    rows = Brought(place, holding).bring(run, data, id=id, unseen=unseen, tell=tell, out=out)
     typer.echo(f"{rows.rows} rows for the model of '{run}'. Next, at the coordinator: tequio coordinator predict {run}")
 
 

@@ -95,7 +95,7 @@ def test_real_parties_predict_what_a_simulation_predicts(tmp_path, capsys):
             wanted = simulated_answers(here)
             assert len(wanted) == 10
             assert read_answers(bank / "predictions" / f"{run}.csv") == wanted
-            assert not (insurer / "predictions").exists()
+            assert not (insurer / "predictions" / f"{run}.csv").exists()
             assert not [path for path in there.folder.rglob("*") if path.is_file() and b"C5003" in path.read_bytes()]
             for place in homes:  # the part of the model stays as it was, for the next question
                 assert str(Journal(place / "runs" / run).last_state()) == str(before[place])
@@ -105,10 +105,17 @@ def test_real_parties_predict_what_a_simulation_predicts(tmp_path, capsys):
             bring("bank", run)
             bring("insurer", run)
             with pytest.raises(QuorumError, match=r"'bank' .*has not agreed to the task 'vertical\.tell answers'"):
-                predict_there(home, there, tell=True)
+                predict_there(home, there, tell="coordinator")
             bring("bank", run, "--tell", "coordinator")
-            (tmp_path / "told.csv").write_text(predict_there(home, there, tell=True)["table"])
+            bring("insurer", run)
+            (tmp_path / "told.csv").write_text(predict_there(home, there, tell="coordinator")["table"])
             assert read_answers(tmp_path / "told.csv") == wanted
+            (bank / "predictions" / f"{run}.csv").unlink()
+            bring("bank", run, "--tell", "insurer")
+            bring("insurer", run)
+            assert predict_there(home, there, tell="insurer") == {"rows": 10}
+            assert read_answers(insurer / "predictions" / f"{run}.csv") == wanted
+            assert not list((bank / "predictions").iterdir())
         bring("bank", run)
         bring("insurer", run)
         parties.kill("insurer")
@@ -116,7 +123,7 @@ def test_real_parties_predict_what_a_simulation_predicts(tmp_path, capsys):
             predict_there(home, there)
 
 
-def predict_there(home, there, *, tell=False):
+def predict_there(home, there, *, tell=""):
     try:
         return predict_here_or_there(home.folder, there.folder, tell=tell, wait=4.0)
     except RunError as cause:  # a coordinator in another process tells the message only
@@ -136,7 +143,11 @@ def brought(tmp_path):
 
 def bring(brought, tmp_path, text, run="loans", **more):
     (tmp_path / "new.csv").write_text(text)
-    return brought.bring(run, tmp_path / "new.csv", **{"id": "", "unseen": "error", "tell": False, "out": None, **more})
+    return brought.bring(run, tmp_path / "new.csv", **{"id": "", "unseen": "error", "tell": "", "out": None, **more})
+
+
+def about(brought, state, algorithm="split-nn"):
+    return brought.about("loans", {"algorithm": algorithm, "schema": brought.holding.schema}, state)
 
 
 def test_new_rows_are_prepared_by_what_the_training_rows_were_fitted_to(brought, tmp_path):
@@ -153,7 +164,7 @@ def test_rows_that_do_not_fit_are_refused_before_anybody_asks(brought, tmp_path,
     with pytest.raises(DataError, match=told):
         bring(brought, tmp_path, text)
     with pytest.raises(PermissionDenied, match="brought no new rows"):
-        brought.about("loans", "split-nn", {"some": "state"})
+        about(brought, {"some": "state"})
 
 
 def test_runs_that_the_party_does_not_know_are_refused(brought, tmp_path):
@@ -166,16 +177,22 @@ def test_runs_that_the_party_does_not_know_are_refused(brought, tmp_path):
 def test_a_question_gets_the_part_of_the_model_and_the_tasks_of_predictions_only(brought, tmp_path):
     bring(brought, tmp_path, "colour,x,id\nred,1,D\n")
     state = {"rows.CommonRows": {"rows": np.arange(3), "scale": {"mean": 0}}, "split_nn.Bottom": {"optimizer": {}}}
-    question = brought.about("loans", "split-nn", state)
+    question = about(brought, state)
     assert question.part == {"rows.CommonRows": {"scale": {"mean": 0}}}
     assert {"split-nn.activate", "vertical.mask"} <= question.tasks
-    assert not {"split-nn.step", "vertical.tell answers", "vertical.hand out", "vertical.tally"} & question.tasks
+    assert not {"split-nn.step", "vertical.tell answers", "vertical.hand out", "vertical.tally",
+                "vertical.seal answers"} & question.tasks
+    question.judge("split-nn.activate", {"part": "query"})
+    with pytest.raises(PermissionDenied, match="does not come with 'features'"):  # to find out the weights
+        question.judge("split-nn.activate", {"features": np.eye(2)})
+    with pytest.raises(PermissionDenied, match=r"not agreed to the task 'split-nn\.step'"):
+        question.judge("split-nn.step", {})
     with pytest.raises(PermissionDenied, match="keeps no part of the model"):
-        brought.about("loans", "split-nn", {})
+        about(brought, {})
     with pytest.raises(PermissionDenied, match="is not spread over parties"):
-        brought.about("loans", "fedavg", state)
-    bring(brought, tmp_path, "colour,x,id\nred,1,D\n", tell=True)
-    assert "vertical.tell answers" in brought.about("loans", "split-nn", state).tasks
+        about(brought, state, "fedavg")
+    bring(brought, tmp_path, "colour,x,id\nred,1,D\n", tell="coordinator")
+    assert "vertical.tell answers" in about(brought, state).tasks
 
 
 def test_a_party_without_a_table_has_no_rows_to_bring():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,18 @@ from tequio.algorithms.vertical.conversation import (
     describe,
     roles_of,
 )
-from tequio.algorithms.vertical.rows import QUERY, QueryRows, RowRequest, asked_rows, taken_scores
+from tequio.algorithms.vertical.requests import deliver, end_request, give_key, hand_out, hold_answers, open_answers
+from tequio.algorithms.vertical.rows import QUERY, RowRequest, asked_rows, taken_scores
 from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, Answering, State
-from tequio.federation.task import AnyTask, Done, NoSettings, Reveals, task
+from tequio.federation.task import AnyTask, NoSettings, Reveals, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import tally
 
 if TYPE_CHECKING:
+    from tequio.algorithms.vertical.requests import Told
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
-    from tequio.federation.payload import Payload
     from tequio.federation.population import Party
 
 Request = dict[int, RowRequest]
@@ -157,19 +158,15 @@ class VerticalAlgorithm(Algorithm):
             own = talk.ask(talk.roles.holders, end_request, each={asking: {"asking": True}})
             return {"scores": scores, "rows": own.of(asking)["rows"]}
 
-    def predict_there(self, federation: Federation, state: State, *, tell: bool = False) -> Told:
-        """The same, but the label holder keeps the answers; only where they are told, it says them, with its ids."""
+    def predict_there(self, federation: Federation, state: State, tell: str = "") -> Told:
+        """The same, but the answers go to the party of that name (by default the label holder) and to nobody else."""
         with conversation(federation) as talk:
-            rows = self._score_common(talk, state)
-            talk.ask_one(talk.roles.label_holder, hold_answers)
-            answers = talk.ask_one(talk.roles.label_holder, tell_answers) if tell else None
-            talk.ask(talk.roles.holders, end_request)
-            return Told(rows, answers)
+            return deliver(talk, self._score_common(talk, state), tell)
 
     @classmethod
     def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
-        """All that parties are asked to do where new rows are predicted and nobody but the label holder is told."""
-        return (*TASKS_OF_REQUESTS, hold_answers, end_request)
+        """All that parties are asked to do where new rows are predicted; telling the answers is not among them."""
+        return (*TASKS_OF_REQUESTS, hold_answers, give_key, open_answers, end_request)
 
     def _score_common(self, talk: Conversation, state: State) -> int:
         """Align the rows that the parties hold now, and let the label holder work out scores; how many they are."""
@@ -201,66 +198,6 @@ def tally_scores(party: Party, payload: RowRequest, settings: NoSettings) -> Tal
     return dict(tally(rows.schema.target, taken_scores(party), rows.target))
 
 
-class _Scores(TypedDict):
-    scores: Array
-
-
-@task("vertical.hand out", settings=NoSettings, reply=_Scores, reveals=Reveals.SCORES)
-def hand_out(party: Party, payload: Payload, settings: NoSettings) -> _Scores:
-    """At the label holder: the scores of the rows asked about."""
-    return {"scores": taken_scores(party)}
-
-
-class Answers(TypedDict, total=False):
-    """What the label holder keeps of a request: scores, and which of its rows they are of."""
-
-    scores: Array
-    rows: NDArray[np.int64]
-
-
-class ToldAnswers(TypedDict):
-    """Scores, and the ids of the rows that they are of."""
-
-    scores: Array
-    ids: list[str]
-
-
-class Told(NamedTuple):
-    """How many rows were predicted and, where the label holder tells, what it says."""
-
-    rows: int
-    answers: ToldAnswers | None = None
-
-
-@task("vertical.hold answers", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
-def hold_answers(party: Party, payload: Payload, settings: NoSettings) -> Done:
-    """At the label holder: keep the scores of the rows asked about for itself."""
-    party.keep(Answers, {"scores": taken_scores(party), "rows": party.recall(QueryRows)["rows"]})
-    return {}
-
-
-@task("vertical.tell answers", settings=NoSettings, reply=ToldAnswers, reveals=Reveals.SCORES)
-def tell_answers(party: Party, payload: Payload, settings: NoSettings) -> ToldAnswers:
-    """At the label holder: say the scores, and whose they are."""
-    kept = party.recall(Answers)
-    return {"scores": kept["scores"], "ids": [str(identity) for identity in party.rows.take(kept["rows"]).ids.tolist()]}
-
-
-class _OwnRows(TypedDict):
-    rows: NotRequired[NDArray[np.int64]]
-
-
-@task("vertical.end request", settings=NoSettings, reply=_OwnRows, reveals=Reveals.COUNTS)
-def end_request(party: Party, payload: Payload, settings: NoSettings) -> _OwnRows:
-    """Forget which rows were asked about; the party that asked says so to itself."""
-    rows = party.recall(QueryRows)["rows"]
-    party.forget(QueryRows)
-    return {"rows": rows} if payload.get("asking") else {}
-
-
 _COUNTS = "counts over all rows of a part"
 describe(tally_scores, rows=_COUNTS, loss_sum=_COUNTS, confusion=_COUNTS, score_histogram=_COUNTS,
          squared_error=_COUNTS, absolute_error=_COUNTS, target_sum=_COUNTS, target_squares=_COUNTS)
-describe(hand_out, scores="the prediction for each row asked about")
-describe(tell_answers, scores="the prediction for each row asked about", ids="which rows these are")
-describe(end_request, asking="who asked", rows="which of the asking party's rows these are")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 from tequio.data.dataset import Target, schema_from_json, schema_to_json
 from tequio.data.partition import Split
 from tequio.data.preprocessing import Statistics, preparations
-from tequio.errors import DataError, PartyError
+from tequio.errors import DataError, PartyError, PermissionDenied
 from tequio.federation.exchange import Order
 from tequio.federation.population import alone
 from tequio.federation.task import Reveals, record, task
@@ -92,20 +92,33 @@ class OwnRows:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """New rows that a party brings to a trained model: the rows, its part of the model, and the tasks that it does for
-    an answer; no others. `heard` is told the state after each task, `over` that the answer is there."""
+    """New rows that a party brings to a trained model, its part of the model, and what it does for an answer.
+
+    It does no task but `tasks`, and none that comes with a field that is `unwanted`: rows that others make up would
+    show what its part of the model is. `done` is told of each task, and of the state after it.
+    """
 
     holding: Holding
     part: Payload
     tasks: frozenset[str]
-    heard: Callable[[Payload, Dataset], None]
-    over: Callable[[], None]
+    unwanted: frozenset[str]
+    done: Callable[[str, Payload, Dataset], None]
+
+    def judge(self, task: str, payload: Payload) -> None:
+        """Refuse what no prediction needs, and what the party's owner has not agreed to."""
+        if task not in self.tasks:
+            raise PermissionDenied(f"this party's owner has not agreed to the task '{task}' on its new rows",
+                                   remedy="the label holder says who is told predictions besides itself: tequio party "
+                                          "bring RUN --data FILE --tell NAME")
+        if strange := self.unwanted & payload.keys():
+            raise PermissionDenied(f"a question about this party's own rows does not come with '{min(strange)}'",
+                                   remedy="ask about the rows that the parties have brought")
 
 
 class Questions(Protocol):
     """The new rows that a party has brought."""
 
-    def about(self, run: str, algorithm: str, state: Payload) -> Question:
+    def about(self, run: str, facts: Payload, state: Payload) -> Question:
         """Those for the model of a run, of which the party keeps `state`; a refusal where it brought none."""
         ...
 

@@ -108,7 +108,6 @@ class Site:
         engagement = self._runs.pop(run, None)
         if engagement is not None and engagement.question is not None:
             engagement.journal.forget()
-            engagement.question.over()
             self._telemetry.note("question over", run=run)
         elif engagement is not None:
             engagement.journal.end()
@@ -126,7 +125,7 @@ class Site:
         engagement.journal.add(record)
         engagement.journal.prune(request.keep)
         if engagement.question is not None:
-            engagement.question.heard(record.state, engagement.population.whole(engagement.facts["index"]))
+            engagement.question.done(request.task, record.state, engagement.population.whole(engagement.facts["index"]))
         return record
 
     def _execute(self, engagement: _Engagement, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
@@ -134,10 +133,8 @@ class Site:
         if parts[2]:
             payload |= payloads.decode(parts[2], shared=True)
         check_installed(request.task)
-        if engagement.question is not None and request.task not in engagement.question.tasks:
-            raise PermissionDenied(f"this party's owner has not agreed to the task '{request.task}' on its new rows",
-                                   remedy="where the coordinator is to be told the predictions, the label holder says "
-                                          "so: tequio party bring --tell coordinator")
+        if engagement.question is not None:
+            engagement.question.judge(request.task, payload)
         self.policy.judge_task(request.task, about, engagement.facts)
         index = engagement.facts["index"]
         if self._budget is not None and request.task not in self.policy.exempt_tasks:
@@ -174,7 +171,7 @@ class Site:
         model = self._home.run(str(facts["predicts"]))
         if self._questions is None:
             raise PermissionDenied("this party brings no new rows to trained models")
-        question = self._questions.about(model.name, str(facts["algorithm"]), Journal(model).last_state())
+        question = self._questions.about(model.name, facts, Journal(model).last_state())
         return _Engagement(facts, self._population(facts, question.holding),
                            Journal(model / f"asked-{run}", question.part), question)
 

@@ -62,7 +62,7 @@ def run_here_or_there(home: Path, file: Path | None, overrides: list[str], resum
         return run_with_parties(config, service, listen=listen, folder=folder)
 
 
-def predict_here_or_there(home: Path, folder: Path, *, tell: bool, wait: float) -> Plain:
+def predict_here_or_there(home: Path, folder: Path, *, tell: str, wait: float) -> Plain:
     """Ask the parties of a finished run about the rows that they have brought: how many were predicted and, where they
     are told, a CSV of them. A coordinator that serves in the same folder does the asking."""
     if ask(home, "status") is None:
@@ -83,10 +83,10 @@ def predict_here_or_there(home: Path, folder: Path, *, tell: bool, wait: float) 
     return found
 
 
-def _predicted(service: Service, folder: Path, home: Path, *, tell: bool, wait: float,
+def _predicted(service: Service, folder: Path, home: Path, *, tell: str, wait: float,
                turn: threading.Lock | None = None) -> Plain:
     told = predict_with_parties(folder, service, Network(str(home), wait=wait), tell=tell, turn=turn)
-    return {"rows": told.rows, **({"table": told_table(folder, told)} if tell else {})}
+    return {"rows": told.rows, **({"table": told_table(folder, told)} if told.answers else {})}
 
 
 def _start_prediction(service: Service, home: Path, question: Plain) -> Plain:

@@ -2,8 +2,8 @@
 
 Each party brings a table of its own columns and ids (`tequio party bring`). When the coordinator asks (`tequio
 coordinator predict`), the parties align these rows as they did the training rows, and score them with the parts of the
-model that they keep. The label holder writes the answers into its own folder; whether the coordinator is told too is
-for the label holder to say.
+model that they keep. The label holder writes the answers into its own folder; whether another party or the coordinator
+is told instead is for the label holder to say.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio import registry
+from tequio.algorithms.vertical.alignment import TASKS_OF_REQUESTS
 from tequio.algorithms.vertical.answering import Together, needed_of
-from tequio.algorithms.vertical.vertical import Answers, VerticalAlgorithm, tell_answers
-from tequio.data.dataset import Dataset, schema_to_json
+from tequio.algorithms.vertical.requests import (
+    COORDINATOR,
+    Answers,
+    hold_answers,
+    open_answers,
+    seal_answers,
+    tell_answers,
+)
+from tequio.algorithms.vertical.vertical import VerticalAlgorithm
+from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
 from tequio.data.partition import Split
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.files import is_plain_name, private_folder, write_private
 from tequio.engines.network.holding import OwnRows, Question
-from tequio.errors import ConfigError, PermissionDenied, QuorumError
+from tequio.errors import ConfigError, PermissionDenied, QuorumError, nearest
 from tequio.experiments.deploying.holdings import NO_DATA, new_rows
 from tequio.federation.exchange import Announcement
 from tequio.federation.federation import Federation, Rules
@@ -37,7 +46,7 @@ from tequio.models.folder import load
 if TYPE_CHECKING:
     from threading import Lock
 
-    from tequio.algorithms.vertical.vertical import Told
+    from tequio.algorithms.vertical.requests import Told
     from tequio.data.dataset import Array, Target
     from tequio.engines.network.engine import Network
     from tequio.engines.network.holding import Holding
@@ -53,7 +62,7 @@ class Brought:
     home: PartyHome
     holding: Holding
 
-    def bring(self, run: str, path: Path, *, id: str, unseen: str, tell: bool, out: Path | None) -> OwnRows:
+    def bring(self, run: str, path: Path, *, id: str, unseen: str, tell: str, out: Path | None) -> OwnRows:
         """Note a table for the next question to the model of a run, once it is known to fit."""
         if not is_plain_name(run):
             raise ConfigError(f"a run cannot be called {run[:80]!r}", remedy="type its name as the coordinator does")
@@ -66,33 +75,36 @@ class Brought:
         write_private(self._note(run), json.dumps(facts).encode())
         return rows
 
-    def about(self, run: str, algorithm: str, state: Payload) -> Question:
+    def about(self, run: str, facts: Payload, state: Payload) -> Question:
         """The question that a party's new rows are for; its part of the model is all that it gets of `state`."""
-        component = registry.find("algorithm", algorithm).component
+        component = registry.find("algorithm", str(facts["algorithm"])).component
         if not (isinstance(component, type) and issubclass(component, VerticalAlgorithm)):
-            raise PermissionDenied(f"a model of '{algorithm}' is not spread over parties",
+            raise PermissionDenied(f"a model of '{facts['algorithm']}' is not spread over parties",
                                    remedy="predict with the model itself: tequio predict")
-        facts: dict[str, Any] = json.loads(self._note(run).read_bytes()) if self._note(run).is_file() else {}
+        note = self._note(run)
+        brought: dict[str, Any] = json.loads(note.read_bytes()) if note.is_file() else {}
         has_rows = self.home.facts["data"].get("path") != NO_DATA
         if has_rows and not state:
             raise PermissionDenied(f"this party keeps no part of the model of run '{run}'",
                                    remedy="restore the party's folder from a backup, or train again")
-        if has_rows and not facts:
+        if has_rows and not brought:
             raise PermissionDenied(f"this party has brought no new rows for the model of run '{run}'",
                                    remedy=f"bring them there: tequio party bring {run} --data FILE")
-        tasks = {known.name for known in component.tasks_of_prediction()}
-        if facts.get("tell"):
-            tasks.add(tell_answers.name)
+        tell, target = brought.get("tell", ""), schema_from_json(facts["schema"]).target
+        agreed = () if not tell else (tell_answers,) if tell == COORDINATOR else (seal_answers,)
+        aligning = {known.name for known in TASKS_OF_REQUESTS}
 
-        def heard(state: Payload, rows: Dataset) -> None:
-            kept = state.get(state_name(Answers))
-            if kept:
-                out = Path(facts["out"])
+        def done(task: str, state: Payload, rows: Dataset) -> None:
+            if task not in aligning:
+                note.unlink(missing_ok=True)  # whoever asks once more has to be let once more
+            if task in (hold_answers.name, open_answers.name):
+                kept, out = state[state_name(Answers)], Path(brought["out"])
                 write_private(private_folder(out.parent) / out.name, table_of(
-                    rows.take(kept["rows"]).ids.tolist(), kept["scores"], rows.schema.target).encode())
+                    rows.take(kept["rows"]).ids.tolist(), kept["scores"], target).encode())
 
-        return Question(self._rows(facts) if facts else self.holding, needed_of(state, component.kept_to_score),
-                        frozenset(tasks), heard, lambda: self._note(run).unlink(missing_ok=True))
+        return Question(self._rows(brought) if brought else self.holding, needed_of(state, component.kept_to_score),
+                        frozenset(known.name for known in (*component.tasks_of_prediction(), *agreed)),
+                        frozenset({"features", "target"}), done)
 
     def _rows(self, facts: dict[str, Any]) -> OwnRows:
         return new_rows(self.holding.name, self.home.facts["data"], facts["path"], facts["id"], facts["unseen"])
@@ -101,7 +113,7 @@ class Brought:
         return private_folder(self.home.folder / "brought") / f"{run}.json"
 
 
-def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell: bool = False,
+def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell: str = "",
                          turn: Lock | None = None) -> Told:
     """Let the parties of a finished run predict the rows that they have brought; those who are missing are named."""
     model = load(folder)
@@ -111,6 +123,8 @@ def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell
                           "here as a whole: its parties were simulated"),
                           remedy=f"predict with it: tequio predict {folder.name} --data FILE")
     names, dealt = common.names, common.partition
+    if tell not in ("", COORDINATOR, *names) or (tell in names and names.index(tell) == dealt.key_holder):
+        raise ConfigError(f"'{tell}' has no rows of this model to be told about", remedy=nearest(tell, names))
     population = elsewhere(common.schema, names, [0] * len(names), Split(), common.seed, {}, columns=dealt.columns,
                            key_holder=dealt.key_holder, holds_target=dealt.holds_target)
     algorithm = registry.name_of(type(common.algorithm))
@@ -122,7 +136,7 @@ def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell
         engine.open(population)
         federation = Federation(population, engine, common.seed, Rules(on_failure="continue"), round=common.round)
         try:
-            told = common.algorithm.predict_there(federation, common.state, tell=tell)
+            told = common.algorithm.predict_there(federation, common.state, tell)
         except QuorumError as cause:
             raise QuorumError(cause.message, remedy="every party is needed; when it is back, ask again: tequio "
                                                     f"coordinator predict {folder.name}") from cause
