@@ -21,6 +21,7 @@ def ui(
                          "this machine (repeat for more).")] = None,
     token: Annotated[bool, typer.Option("--token", help="Ask for a token on this machine too, where others use "
                                         "it.")] = False,
+    models: Annotated[Path, typer.Option(help="The folder of the models in use.")] = Path("models"),
     plugin: Annotated[list[str] | None, typer.Option(metavar="FILE", help="A plugin, for runs and forms that need it "
                       "(repeat for more).")] = None,
 ) -> None:
@@ -43,7 +44,7 @@ def ui(
         raise ConfigError(f"'{runs}' is not a folder", remedy="give the folder that holds the run folders")
     needed = token or not is_loopback(host)
     settings = Settings(runs, host, port, secrets.token_urlsafe(24) if needed else "", tuple(host_name or ()),
-                        tuple(plugin or ()))
+                        tuple(plugin or ()), models=models)
     door = open_door(host, port)
     typer.echo(f"The dashboard of '{runs}' is at {settings.address}\nPress Ctrl-C to close it; runs go on.")
     if not is_loopback(host):

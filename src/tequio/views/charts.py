@@ -63,6 +63,21 @@ def dot_chart(groups: Mapping[str, Sequence[float]], *, x: str) -> str:
     return _figure(parts, height, told)
 
 
+def side_chart(values: Mapping[str, float], marks: Mapping[str, float], *, x: str, marked: str) -> str:
+    """One row per name with a bar from zero, and a mark on it that says what to compare it with."""
+    across = _Scale.over([0.0, *values.values(), *marks.values()], _NAME + 12, WIDTH - _RIGHT)
+    height = _TOP + _ROW * len(values) + _BOTTOM
+    parts = _across_axis(across, _TOP, height - _BOTTOM, x)
+    for place, (name, value) in enumerate(values.items()):
+        top = _TOP + _ROW * place
+        parts += [_label(name, _NAME, top + _ROW / 2 + 4, "end"),
+                  f'<rect class="c0 bar" x="{across(0):.1f}" y="{top + 5:g}" width="{across(value) - across(0):.1f}" '
+                  f'height="{_ROW - 10}"><title>{escape(name)}: {_tick(value)}</title></rect>',
+                  f'<path class="mark" d="M{across(marks[name]):.1f},{top + 2:g}v{_ROW - 4}"/>']
+    told = f"{x}: " + "; ".join(f"{name} {_tick(value)}" for name, value in list(values.items())[:12])
+    return _figure(parts, height, f"{told}; the marks show {marked}")
+
+
 def bar_chart(counts: Mapping[str, float], *, x: str, y: str) -> str:
     """Upright bars with their names below."""
     names, values = list(counts), list(counts.values())

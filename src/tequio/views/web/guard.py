@@ -13,6 +13,7 @@ import secrets
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -23,8 +24,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from tequio.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
@@ -130,7 +129,7 @@ LOOPBACK_NAMES = ("localhost",)
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the runs are and who may look at them.
+    """Where the runs and the models in use are, and who may look at them.
 
     token:       what a browser has to bring along; empty where only this machine can connect
     host_names:  names, besides addresses, under which this dashboard may be asked for
@@ -144,6 +143,7 @@ class Settings:
     host_names: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    models: Path = Path("models")
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:

@@ -2,13 +2,15 @@
 
 from starlette.routing import Route
 
-from tequio.views.web.pages import compare, new, partition, run, tree
+from tequio.views.web.pages import compare, models, new, partition, run, tree
 
 ROUTES = (
     Route("/run/{run:path}", run.show),
     Route("/events/{run:path}", run.stream),
     Route("/compare", compare.show),
     Route("/partition", partition.show),
+    Route("/models", models.show_all),
+    Route("/model/{name}", models.show),
     Route("/tree/{run:path}", tree.show),
     Route("/drawing/{run:path}", tree.drawing),
     Route("/new", new.show),
