@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tequio.experiments.api import load, run, sweep
     from tequio.experiments.comparing.comparing import compare
     from tequio.experiments.explaining.explaining import explain
-    from tequio.experiments.explaining.replaying import predict
+    from tequio.experiments.predicting import predict
     from tequio.experiments.searching import search
     from tequio.federation.aggregation import Aggregator, Combined, Updates
     from tequio.federation.algorithm import Algorithm, State, part
@@ -66,7 +66,7 @@ _HOMES = {
     "finish_round": "tequio.federation.averaging",
     "load": "tequio.experiments.api",
     "part": "tequio.federation.algorithm",
-    "predict": "tequio.experiments.explaining.replaying",
+    "predict": "tequio.experiments.predicting",
     "record": "tequio.federation.task",
     "register": "tequio.registry",
     "run": "tequio.experiments.api",

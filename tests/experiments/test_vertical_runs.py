@@ -129,7 +129,7 @@ def test_a_run_of_another_kind_has_no_messages_but_answers(tmp_path, capsys):
     other = tequio.run(rounds=1, data="iris", output={"folder": str(tmp_path)})
     assert call(["leakage", str(other.folder)]) != 0
     told = tequio.predict(other.folder, np.zeros((2, 4)))
-    assert told["id"] == [0, 1]
+    assert told["row"] == [0, 1]
     assert told["prediction"] == other.predict(np.zeros((2, 4))).tolist()
 
 

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Source, schema_from_json, schema_to_json
 from tequio.data.preprocessing import Fitted
+from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
@@ -71,10 +72,14 @@ class Reading:
         """What stands in for a value of a column that cannot be used."""
         if name in self.usual:
             return self.usual[name]
-        first = next(iter(self.preparation.statistics), {})
-        numbers = [feature.name for feature in self.schema.features if not feature.categorical]
-        if "mean" in first and name in numbers and len(numbers) == len(first["mean"]):
-            return float(first["mean"][numbers.index(name)])
+        rows = self.rows_of(np.zeros((0, *self.schema.shape), self.dtype))
+        for step, fitted in zip(self.preparation.steps, self.preparation.statistics, strict=True):
+            numbers = [feature.name for feature in rows.schema.features if not feature.categorical]
+            if name in numbers and isinstance(step, Standardise):
+                return float(fitted["mean"][numbers.index(name)])
+            if name in numbers and isinstance(step, Log1p | MinMax):
+                break  # what comes after it are other numbers
+            rows = step.apply(rows, fitted)
         raise DataError(f"the model knows no usual value of column '{name}'", remedy="fill it in yourself, or leave "
                         "such rows out: --unseen skip", column=name)
 

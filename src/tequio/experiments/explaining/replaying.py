@@ -1,37 +1,33 @@
-"""A finished run, asked about new rows, or taken up again to see what the gradients of a vertical algorithm leak."""
+"""A finished run of a vertical algorithm, taken up again to see what its gradients leak."""
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tequio.algorithms.vertical.rows import CommonRows
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.attacks.label_leakage import leaked
 from tequio.engines.inline import InlineEngine
-from tequio.errors import ConfigError, DataError, RunError
+from tequio.errors import ConfigError, RunError
 from tequio.experiments.config.complete import load_config
 from tequio.experiments.running.scenario import make_scenario
-from tequio.experiments.running.store import CONFIG, find_folder, read_checkpoint
-from tequio.experiments.running.table import Table
+from tequio.experiments.running.store import CONFIG, read_checkpoint
 from tequio.federation.federation import Federation
 from tequio.federation.population import Party
-from tequio.models.folder import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.experiments.running.scenario import Scenario
     from tequio.federation.algorithm import State
     from tequio.federation.exchange import Order
     from tequio.federation.payload import Payload
-    from tequio.models.rows import Unseen
 
 
 @dataclass(frozen=True)
@@ -120,35 +116,3 @@ def _batches(heard: list[tuple[str, Payload]],
                 batches.append((payload["gradient"], positive[pending]))
             pending = payload.get("positions")
     return batches
-
-
-def predict(run: str | Path, data: Any, *, id: str | None = None, ids: Sequence[object] = (),
-            unseen: Unseen = "error") -> Table:
-    """What the model of a run says of new rows: one line each with its id, the prediction, and how sure it is.
-
-    `data` is a file or an object with the columns that the model looks at: of a vertical model those of all parties, of
-    which each answers for its own. `id` names the column that identifies rows (default: as in the run; without one,
-    rows are numbered), and `ids` picks some of them. `unseen` says what becomes of values that the model cannot use.
-    """
-    folder = find_folder(run)
-    model = load(folder)
-    target = model.target
-    named = id or load_config(folder / CONFIG).data.parameters.get("id") or ""
-    wanted, table, first = {str(value) for value in ids}, Table(), 0
-    for part, scores in model.answered(data, unseen=unseen, id=named):
-        keys = part.places + first if part.ids is None else part.ids
-        first += part.given
-        for identity, decided, score in zip(keys.tolist(), model.decided(part, scores)[part.places].tolist(), scores,
-                                            strict=True):
-            if wanted and str(identity) not in wanted:
-                continue
-            if target.kind == "classes":
-                table.add({"id": identity, "prediction": decided, "probability": float(np.max(score))})
-            elif target.kind == "multilabel":
-                table.add({"id": identity} | dict(zip(target.names, map(float, score), strict=True)))
-            else:
-                table.add({"id": identity, "prediction": decided})
-    if unknown := len(wanted - {str(row["id"]) for row in table}):
-        raise DataError(f"{unknown} of the {len(wanted)} ids asked about are not in the new rows",
-                        remedy="name the column that identifies rows: --id COLUMN")
-    return table
