@@ -79,8 +79,8 @@ class Together(Answer):
         """With the parties' parts; a missing one is named."""
         missing = [name for name in self.names if name not in own]
         if missing:
-            raise ConfigError(f"every party holds a part of this model, and that of party "
-                              f"{', '.join(repr(name) for name in missing)} is not here",
+            raise ConfigError("every party holds a part of this model, and these are not here: "
+                              f"{', '.join(repr(name) for name in missing)}",
                               remedy="put the missing parts into the model's folder under parties/, or let the parties "
                                      "answer from where they are: tequio coordinator predict RUN")
         parts = {name: part for name in self.names if isinstance(part := own[name], Part)}

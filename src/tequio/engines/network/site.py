@@ -172,8 +172,11 @@ class Site:
         if self._questions is None:
             raise PermissionDenied("this party brings no new rows to trained models")
         question = self._questions.about(model.name, facts, Journal(model).last_state())
-        return _Engagement(facts, self._population(facts, question.holding),
-                           Journal(model / f"asked-{run}", question.part), question)
+        folder = model / f"asked-{run}"
+        for older in model.glob("asked-*"):
+            if older != folder:  # a question that never came to its end
+                Journal(older).forget()
+        return _Engagement(facts, self._population(facts, question.holding), Journal(folder, question.part), question)
 
     def _population(self, facts: Payload, holding: Holding) -> Population:
         """The party's population in a run, under its own rules about rows and randomness."""

@@ -34,9 +34,9 @@ from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
 from tequio.data.partition import Split
 from tequio.engines.network.engine import NetworkEngine
-from tequio.engines.network.files import is_plain_name, private_folder, write_private
+from tequio.engines.network.files import private_folder, write_private
 from tequio.engines.network.holding import OwnRows, Question
-from tequio.errors import ConfigError, PermissionDenied, QuorumError, nearest
+from tequio.errors import ConfigError, EngineError, PermissionDenied, QuorumError, nearest
 from tequio.experiments.deploying.holdings import NO_DATA, new_rows
 from tequio.federation.exchange import Announcement
 from tequio.federation.federation import Federation, Rules
@@ -64,11 +64,10 @@ class Brought:
 
     def bring(self, run: str, path: Path, *, id: str, unseen: str, tell: str, out: Path | None) -> OwnRows:
         """Note a table for the next question to the model of a run, once it is known to fit."""
-        if not is_plain_name(run):
-            raise ConfigError(f"a run cannot be called {run[:80]!r}", remedy="type its name as the coordinator does")
-        if not self.home.run(run).is_dir():
-            raise ConfigError(f"this party took no part in a run '{run}'", remedy=f"it keeps parts of: "
-                              f"{', '.join(sorted(place.name for place in self.home.run(run).parent.glob('*')))}")
+        known = sorted(place.name for place in (self.home.folder / "runs").glob("*"))
+        if run not in known:
+            raise ConfigError(f"this party took no part in a run '{run[:80]}'",
+                              remedy=f"it did in: {', '.join(known)}" if known else "let it take part in one first")
         facts = {"path": str(path.resolve()), "id": id, "unseen": unseen, "tell": tell,
                  "out": str((out or self.home.folder / "predictions" / f"{run}.csv").resolve())}
         rows = self._rows(facts)
@@ -90,8 +89,12 @@ class Brought:
         if has_rows and not brought:
             raise PermissionDenied(f"this party has brought no new rows for the model of run '{run}'",
                                    remedy=f"bring them there: tequio party bring {run} --data FILE")
-        tell, target = brought.get("tell", ""), schema_from_json(facts["schema"]).target
-        agreed = () if not tell else (tell_answers,) if tell == COORDINATOR else (seal_answers,)
+        tell, target = str(facts.get("tell", "")), schema_from_json(facts["schema"]).target
+        holds_labels = schema_from_json(self.holding.schema).target.kind != "none"
+        if holds_labels and tell not in ("", self.holding.name, brought["tell"]):
+            raise PermissionDenied(f"this party holds the labels and has not agreed that '{tell}' is told the answers",
+                                   remedy=f"let it there: tequio party bring {run} --data FILE --tell {tell}")
+        agreed = (tell_answers if tell == COORDINATOR else seal_answers,) if tell and brought.get("tell") == tell else ()
         aligning = {known.name for known in TASKS_OF_REQUESTS}
 
         def done(task: str, state: Payload, rows: Dataset) -> None:
@@ -124,24 +127,28 @@ def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell
                           remedy=f"predict with it: tequio predict {folder.name} --data FILE")
     names, dealt = common.names, common.partition
     if tell not in ("", COORDINATOR, *names) or (tell in names and names.index(tell) == dealt.key_holder):
-        raise ConfigError(f"'{tell}' has no rows of this model to be told about", remedy=nearest(tell, names))
+        raise ConfigError(f"there is no party '{tell}' with rows to be told about", remedy=nearest(
+            tell, [name for party, name in enumerate(names) if party != dealt.key_holder]))
     population = elsewhere(common.schema, names, [0] * len(names), Split(), common.seed, {}, columns=dealt.columns,
                            key_holder=dealt.key_holder, holds_target=dealt.holds_target)
     algorithm = registry.name_of(type(common.algorithm))
     question = Announcement(f"predict-{folder.name}-{time.time_ns():x}", {
         "name": folder.name, "algorithm": algorithm, "learner": {}, "rounds": 0, "stages": [],
-        "schema": schema_to_json(common.schema), "predicts": folder.name})
+        "schema": schema_to_json(common.schema), "predicts": folder.name, "tell": tell})
     with closing(NetworkEngine(terms, service, turn)) as engine:
         engine.announce(question)
-        engine.open(population)
+        try:
+            engine.open(population)
+        except EngineError as cause:
+            raise EngineError(cause.message, remedy=cause.remedy.replace("engine.wait", "--wait")) from cause
         federation = Federation(population, engine, common.seed, Rules(on_failure="continue"), round=common.round)
         try:
-            told = common.algorithm.predict_there(federation, common.state, tell)
+            return common.algorithm.predict_there(federation, common.state, tell)
         except QuorumError as cause:
-            raise QuorumError(cause.message, remedy="every party is needed; when it is back, ask again: tequio "
-                                                    f"coordinator predict {folder.name}") from cause
-        engine.finish()
-    return told
+            raise QuorumError(cause.message, remedy="every party is needed; when it is back, let all bring their rows "
+                              f"again and ask again: tequio coordinator predict {folder.name}") from cause
+        finally:
+            engine.finish()
 
 
 def table_of(ids: list[Any], scores: Array, target: Target) -> str:
