@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from exported_models import (
     session_of,
     table,
     trained,
+    write,
 )
 from safetensors import safe_open
 from sklearn.base import is_classifier
@@ -92,7 +94,7 @@ def test_what_has_no_rules_says_so(models, kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["logistic", "two classes", "mlp", "logistic-regression", "sgd-classifier",
                                   "cart", "forest", "majority"])
-def test_a_pipeline_of_scikit_learn_answers_raw_rows(models, kind):
+def test_a_pipeline_of_scikit_learn_answers_raw_rows(models, kind, tmp_path):
     model, columns = models(kind), table()
     del columns["y"]
     pipeline = model.export("sklearn")
@@ -101,6 +103,8 @@ def test_a_pipeline_of_scikit_learn_answers_raw_rows(models, kind):
     np.testing.assert_allclose(pipeline.predict_proba(columns), model.predict_proba(columns), rtol=0, atol=1e-6)
     assert pipeline.predict(columns).tolist() == model.predict(columns).tolist()
     assert pipeline.classes_.tolist() == model.classes.tolist()
+    assert copy.deepcopy(pipeline).predict(write(tmp_path / "new.csv", columns)).tolist() == \
+        model.predict(columns).tolist()
 
 
 def test_scikit_learn_for_numbers_and_clusters(tmp_path):

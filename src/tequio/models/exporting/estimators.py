@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from tequio.errors import ConfigError
 from tequio.learners.answers import One
@@ -19,7 +20,7 @@ from tequio.learners.trees.sklearn_form import to_sklearn
 from tequio.learners.trees.tree import Tree
 from tequio.learners.zoo import MLP
 from tequio.models.exporting.forms import answer_of, linear, tree_sum
-from tequio.models.rows import asked
+from tequio.models.rows import asked, batches
 from tequio.registry import name_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class Prepared:
 
     def __call__(self, rows: Any) -> Any:
         """Prepared rows, (rows, columns)."""
-        return flat_features(self.reading.prepared(asked(self.reading, rows).rows, self.party))
+        parts = [flat_features(self.reading.prepared(asked(self.reading, part).rows, self.party))
+                 for part in batches(rows)]
+        return parts[0] if len(parts) == 1 else (sparse.vstack if self.reading.sparse else np.concatenate)(parts)
 
 
 def _estimator(learner: object, model: Any, schema: Schema) -> BaseEstimator:

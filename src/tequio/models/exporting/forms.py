@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,8 +128,10 @@ def _from_xgboost(learner: XGBoost, model: Any, schema: Schema) -> TreeSum:
     document, trees = learner.opened(model if isinstance(model, dict) else model.to_payload(), schema)
     parameters = document["learner"]["learner_model_param"]
     objective = objective_for(schema.target)
-    base = np.array([float(parameters["base_score"].strip("[]"))]) if objective == "squared" else \
-        np.zeros(max(int(parameters["num_class"]), 1))
+    told = np.ravel(json.loads(parameters["base_score"])).astype(np.float64)
+    # One half is the chance of two classes, that is a margin of 0; of several classes it is the margin itself.
+    base = np.zeros(1) if objective == "logistic" else \
+        np.broadcast_to(told, max(int(parameters["num_class"]), 1)).copy()
     named = trees.arrays
     leaf = named["left_children"] == LEAF
     conditions = named["split_conditions"].astype(np.float32)

@@ -131,8 +131,8 @@ def _raw_rows(graph: Graph, plan: Plan) -> tuple[str, str]:
 
 
 def input_name(column: str) -> str:
-    """The input of a column: its name, unless an output is called so."""
-    return f"column {column}" if column in OUTPUTS else column
+    """The input of a column: its name, unless an output is called so or it is empty, which ONNX takes for nothing."""
+    return f"column {column}" if column in ("", *OUTPUTS) or column.startswith(_INNER) else column
 
 
 def _codes(graph: Graph, plan: Plan, feature: Feature, name: str) -> str:

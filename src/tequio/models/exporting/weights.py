@@ -112,12 +112,12 @@ module.eval()
 """
 
 _README_OWN = _BEGINS + """
-The module is made by the factory that `learner` names in `description.json`.
+The module is more than a sequence of plain layers; `learner` in `description.json` names what makes it.
 
 ```python
 from safetensors.torch import load_file
 
-module = ...  # call the factory with its arguments
+module = ...  # made as `learner` says
 module.load_state_dict(load_file("weights.safetensors"))
 module.eval()
 ```
