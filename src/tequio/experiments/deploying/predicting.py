@@ -94,7 +94,8 @@ class Brought:
         if holds_labels and tell not in ("", self.holding.name, brought["tell"]):
             raise PermissionDenied(f"this party holds the labels and has not agreed that '{tell}' is told the answers",
                                    remedy=f"let it there: tequio party bring {run} --data FILE --tell {tell}")
-        agreed = (tell_answers if tell == COORDINATOR else seal_answers,) if tell and brought.get("tell") == tell else ()
+        agreed = () if not tell or brought.get("tell") != tell else (
+            tell_answers if tell == COORDINATOR else seal_answers,)
         aligning = {known.name for known in TASKS_OF_REQUESTS}
 
         def done(task: str, state: Payload, rows: Dataset) -> None:
