@@ -163,7 +163,7 @@ def publish(run: Annotated[str, typer.Argument(help="A finished run or a model: 
             home: Home = _HOME) -> None:
     """Sign a run's model, so that members of the federation know it again. Parties' own models stay with them."""
     from tequio.experiments.running.store import find_folder
-    from tequio.models.signing import publish as signed
+    from tequio.models.publishing import publish as signed
 
     place = Path(run) if Path(run).is_dir() else find_folder(run)
     sha256 = signed(place, out, _home(home).identity("coordinator"))

@@ -11,6 +11,7 @@ from tequio.cli import (
     aggregator,
     bench,
     compare,
+    components,
     coordinator,
     data,
     doctor,
@@ -18,32 +19,26 @@ from tequio.cli import (
     export,
     fairness,
     flower,
-    leakage,
+    looking,
     models,
-    participation,
     party,
     predict,
-    probe,
-    report,
     reproduce,
     run,
     search,
     serve,
-    show,
     ui,
-    verify,
 )
-from tequio.cli import list as listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "run": run.run, "search": search.search, "ui": ui.ui, "list": listing.list, "show": show.show,
-    "compare": compare.compare, "report": report.report, "explain": explain.explain, "predict": predict.predict,
+    "run": run.run, "search": search.search, "ui": ui.ui, "list": components.every, "show": components.show,
+    "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
-    "participation": participation.participation, "leakage": leakage.leakage, "probe": probe.probe,
-    "verify": verify.verify, "data": data.app, "coordinator": coordinator.app,
+    "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,
+    "verify": looking.verify, "data": data.app, "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "flower": flower.app, "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
 """Each a function, or a group of commands; in the order of the help."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from scipy import sparse
@@ -42,6 +42,7 @@ from tequio.registry import name_of, to_spec
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from tequio.experiments.config.keys import Keys
     from tequio.experiments.config.toml import Given
     from tequio.experiments.running.recording import Listener
     from tequio.models.model import Model
@@ -54,7 +55,7 @@ _MAY_CHANGE = ("name", "plugins", "engine", "output", "rounds", "stop", "baselin
 
 
 def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: Listener = ignore,
-        progress: bool = False, **keys: Any) -> Result:
+        progress: bool = False, **keys: Unpack[Keys]) -> Result:
     """Run an experiment to its end and give back what came of it.
 
     `config` is a TOML file, a dict or a `Config`; keywords go on top of it: `rounds=20`, `learner="mlp"`,
@@ -64,8 +65,8 @@ def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: 
     """
     with shown_while(progress, listen) as heard:
         if resume is not None:
-            return resume_run(resume, config, keys, listen=heard)
-        given, dataset = gather(config, keys)
+            return resume_run(resume, config, dict(keys), listen=heard)
+        given, dataset = gather(config, dict(keys))
         if given.get("sweep"):
             raise ConfigError("this config has a [sweep] table", remedy="use tequio.sweep(...)")
         if given.get("search"):
@@ -73,9 +74,10 @@ def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: 
         return run_with_baselines(complete(given, source=source_of(config)), dataset=dataset, listen=heard)
 
 
-def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False, **keys: Any) -> SweepResult:
+def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False,
+          **keys: Unpack[Keys]) -> SweepResult:
     """Run every combination of the values in `sweep={"local.learning_rate": [0.1, 0.01], "seeds": [0, 1, 2]}`."""
-    given, dataset = gather(config, keys)
+    given, dataset = gather(config, dict(keys))
     with shown_while(progress, listen) as heard:
         return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
@@ -92,7 +94,7 @@ def load(place: str | Path, *, party: str = "", authority: str | Path | None = N
         found = model_folder.find(find_folder(place))
     model = model_folder.load(found)
     if authority is not None:
-        from tequio.models.signing import authority_of, check_signature
+        from tequio.models.publishing import authority_of, check_signature
 
         check_signature(found, model.facts["sha256"], authority_of(authority))
     return model.of(party) if party else model

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.engines.network.files import is_plain_name
 from tequio.errors import ConfigError, RunError
-from tequio.models import answers_log, audit, signing
+from tequio.models import answers_log, audit, publishing
 from tequio.models import folder as model_folder
 from tequio.models.audit import Audit, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tequio.data.dataset import Schema
     from tequio.models.audit import Entry
@@ -208,12 +208,17 @@ class ModelRegistry:
 
     def route(self, id: str) -> Version:
         """The version that answers this id: the candidate for its share of them, else the one in production."""
+        return self.version(self.routes([id])[0])
+
+    def routes(self, ids: Iterable[str]) -> list[int]:
+        """The numbers of the versions that answer these ids, as things stand now."""
         state = self.state
         if not state["production"]:
             raise ConfigError(f"the model '{self.name}' has no version in production",
                               remedy=f"promote one: tequio models promote {self.name}")
-        draw = int.from_bytes(sha256(f"{self.name}\0{state['candidate']}\0{id}".encode()).digest()[:8], "big") / 2**64
-        return self.version(state["candidate"] if draw < state["share"] else state["production"])
+        draws = (int.from_bytes(sha256(f"{self.name}\0{state['candidate']}\0{id}".encode()).digest()[:8], "big") / 2**64
+                 for id in ids)
+        return [int(state["candidate"] if draw < state["share"] else state["production"]) for draw in draws]
 
 
 def registries(parent: Path) -> list[ModelRegistry]:
@@ -225,7 +230,7 @@ def registries(parent: Path) -> list[ModelRegistry]:
 def _copied(source: Path, place: Path, target: Path, reference: str) -> dict[str, str]:
     """Copy a model that is whole, with the config and summary of its run; the hashes of what was copied."""
     listed = [model_folder.FILE, *model_folder.read_document(source)["files"]]
-    names = [name for name in (*listed, signing.FILE) if (source / name).exists()]
+    names = [name for name in (*listed, publishing.FILE) if (source / name).exists()]
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
         raise RunError(f"the model in '{source}' names files outside its folder", remedy="take no model from whoever "
                        "made it")

@@ -7,8 +7,7 @@ import pytest
 
 import tequio
 from tequio.errors import ConfigError, PermissionDenied
-from tequio.models.at_party import load_at_party
-from tequio.models.signing import publish
+from tequio.models.publishing import load_at_party, publish
 
 from .conftest import DEALT
 from .test_same_numbers import over_the_network

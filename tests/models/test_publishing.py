@@ -12,7 +12,7 @@ from tequio.cli.main import call
 from tequio.engines.network.certificates import Identity, key_pem, make_authority, make_request, new_key, sign_request
 from tequio.engines.network.homes import CoordinatorHome
 from tequio.errors import PermissionDenied, RunError
-from tequio.models.signing import FILE, check_signature, sign
+from tequio.models.publishing import FILE, check_signature, sign
 
 
 @pytest.fixture(scope="module")

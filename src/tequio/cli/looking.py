@@ -1,0 +1,153 @@
+"""Commands that look at finished runs: who took part, who saw what, how attacks do, whether sums are sound."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def participation(
+    run: Annotated[str, typer.Argument(help="A run: its folder, its name under runs/, or 'last'.")],
+    top: Annotated[int, typer.Option(min=1, help="How many parties to list.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show who was chosen how often, whom that favoured, and the parties that added most.
+
+    Contributions are there where the config has a [contribution] table, or a selector that scores updates.
+    """
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import PARTICIPATION, find_folder
+
+    result = Result(find_folder(run))
+    metrics = {name: value for name, value in result.summary["metrics"].items()
+               if name.startswith(("selection.", "groups."))}
+    if as_json:
+        typer.echo(json.dumps({"run": result.folder.name, "metrics": metrics, "parties": result.participation.rows}))
+        return
+    from rich.console import Console
+
+    from tequio.views.parties import renderables
+
+    console = Console(highlight=False)
+    for part in renderables(result, metrics, top):
+        console.print(part)
+    console.print(f"all parties   {result.folder / PARTICIPATION}", markup=False, soft_wrap=True)
+
+
+def leakage(
+    run: Annotated[str, typer.Argument(help="A run: its folder, its name under runs/, or 'last'.")],
+    attack: Annotated[bool, typer.Option("--attack", help="Also let parties without labels try to tell them from one "
+                                         "more round's gradients (split networks).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show who saw what, what it tells, and how long each party worked, sent and waited.
+
+    It is read from the record of the run's messages: names, kinds and shapes of their fields, never their values.
+    """
+    from tequio.errors import RunError
+    from tequio.experiments.explaining.replaying import label_leakage
+    from tequio.experiments.running.store import find_folder
+    from tequio.experiments.running.transcripts import leakage_table, message_table
+
+    folder = find_folder(run)
+    seen, messages = leakage_table(folder), message_table(folder)
+    if not len(seen):
+        raise RunError(f"'{folder.name}' has no messages on record",
+                       remedy="choose a run of a vertical algorithm, such as 'split-nn'")
+    leaks = label_leakage(folder) if attack else {}
+    if as_json:
+        typer.echo(json.dumps({"run": folder.name, "seen": seen.rows, "messages": messages.rows, "attacks": leaks}))
+        return
+    from rich.console import Console
+
+    from tequio.views.privacy import renderables
+
+    console = Console(highlight=False)
+    for part in renderables(seen, messages, leaks):
+        console.print(part)
+
+
+def probe(
+    runs: Annotated[list[str], typer.Argument(help="Runs: their folders, their names under runs/, or 'last'.")],
+    attack: Annotated[list[str] | None, typer.Option("--attack", help="gradient-inversion, membership-inference, "
+                                                     "property-inference or class-reconstruction; may be given again "
+                                                     "(default: all).")] = None,
+    picture: Annotated[str, typer.Option(metavar="FILE", help="Draw rows and what gradient inversion makes of them in "
+                                         "each run (image data) into this PNG file.", show_default=False)] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Attack what runs gave away: reconstruct rows, tell members, tell a property of a party's rows, draw classes.
+
+    Success stands beside that of guessing. Attacks on updates look on as the coordinator, and as somebody who sees
+    models only. Nothing is sent anywhere: the attacks play rounds of their own in this process.
+    """
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import find_folder
+    from tequio.probing.probes import probe_table
+
+    results = [Result(find_folder(run)) for run in runs]
+    table = probe_table(results, attack or ())
+    if picture:
+        from pathlib import Path
+
+        from tequio.views.privacy import draw_reconstructions
+
+        draw_reconstructions(results, Path(picture))
+    if as_json:
+        typer.echo(json.dumps({"probes": table.rows}))
+        return
+    from rich.console import Console
+
+    from tequio.views.privacy import plain_table
+
+    for result in results:
+        rows = [row for row in table if row["run"] == result.folder.name]
+        columns = [column for column in table.columns if column != "run"]
+        Console(highlight=False).print(plain_table(result.folder.name, table, columns, rows))
+
+
+def verify(
+    run: Annotated[str, typer.Argument(help="A run: its folder, its name under runs/, or 'last'.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Check the signed transcript of a run with the stage 'verified', line by line; exit code 8 if it is not sound."""
+    from tequio.errors import RunError
+    from tequio.experiments.running.store import find_folder
+    from tequio.experiments.running.transcripts import verify_run
+
+    folder = find_folder(run)
+    verdict = verify_run(folder)
+    if as_json:
+        typer.echo(json.dumps({"run": folder.name, "sound": not verdict.findings, **asdict(verdict)}))
+        raise typer.Exit(RunError.exit_code if verdict.findings else 0)
+    if verdict.findings:
+        first = verdict.findings[0]
+        raise RunError(f"the transcript of '{folder.name}' is not sound: line {first.line + 1}: {first.what}",
+                       remedy="do not rely on this run; ask the parties what they have seen")
+    typer.echo(f"{verdict.lines} lines, all signed and in order")
+    typer.echo(f"{verdict.sums} sums proved to be what the parties sent")
+    if verdict.counted:
+        typer.echo(f"{verdict.counted} sums of which only the parties that were counted can be checked")
+    typer.echo(f"{verdict.receipts} receipts of parties that checked a sum themselves")
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, folders of runs (a sweep), "
+                                              "patterns, or 'last'.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the report goes.")] = Path("report.html"),
+    metric: Annotated[str, typer.Option(help="What to compare and draw (default: the main metric of the runs).",
+                                        show_default=False)] = "",
+    title: Annotated[str, typer.Option(help="The heading (default: the names of the runs).", show_default=False)] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Write a self-contained HTML report: settings, data, learning, cost, parties, trees, tables with tests."""
+    from tequio.experiments.running.store import find_folder
+    from tequio.views.report import save_report
+
+    places = [str(find_folder(run)) if run == "last" else run for run in runs]
+    save_report(places, out, metric=metric, title=title)
+    typer.echo(json.dumps({"report": str(out)}) if as_json else f"report    {out}")
