@@ -194,7 +194,7 @@ def _keep(registry: ModelRegistry, fresh: list[Outcome], counts: Joined, state: 
     write_private(path, content)
     facts = {"file": path.name, "sha256": sha256(content).hexdigest(), "joined": counts.joined, "given": counts.given,
              "versions": {str(version): count for version, count in sorted(counts.versions.items())}}
-    registry.audit.add(FOLDER, state, version=0, why=f"{counts.joined} of {counts.given} joined", facts=facts)
+    registry.audit.add(FOLDER, state, version=0, why=f"{counts.joined:,} of {counts.given:,} joined", facts=facts)
 
 
 def _columns(path: Path, id: str) -> Columns:
