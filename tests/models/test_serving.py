@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +26,7 @@ from starlette.testclient import TestClient
 
 import tequio
 from tequio.cli.ui import open_door
+from tequio.data.dataset import Feature
 from tequio.errors import ConfigError, DataError
 from tequio.models.answers_log import AnswersLog, Reading
 from tequio.models.registry import ModelRegistry
@@ -231,6 +233,16 @@ def test_what_the_model_has_not_seen_may_be_filled_in_or_skipped(serve, trained)
     assert ask(client, [{**ROW, "ill": "yes"}]).status_code == 200
 
 
+def test_columns_may_have_any_name(trained):
+    model = tequio.load(trained("raw")[0])
+    renamed = [Feature(name) for name in ('a"b\\\n', "x:y")]
+    odd = replace(model, reading=replace(model.reading, schema=replace(model.reading.schema, features=tuple(renamed))))
+    with TestClient(make_app(Service(Versions(Served(odd, "production")))), "http://127.0.0.1") as client:
+        answer = ask(client, [{'a"b\\\n': 50, "x:y": 70}]).json()["answers"][0]
+        assert list(answer["probabilities"].values()) == model.predict_proba({"age": [50], "pulse": [70]})[0].tolist()
+        assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 200
+
+
 ODD = st.one_of(st.floats(allow_nan=False), st.integers(-10**25, 10**25), st.text(max_size=4), st.none(), st.booleans(),
                 st.sampled_from(["Bern", " Bern", "?", "", "Łódź", "nan", "1.5", "1e5", 1e308, -0.0, 5e-324]))
 
@@ -300,6 +312,7 @@ def test_a_registry_routes_and_is_followed(trained, tmp_path):
         service.refresh()  # the candidate is for other columns
         assert [one.number for one in service.versions.all] == [2]
         assert "not followed" in client.get("/health").json()["registry"]
+        assert source.has_changed()  # so that it is tried again
         assert ask(client, [ROW]).status_code == 200
         registry.split(0)
         service.refresh()

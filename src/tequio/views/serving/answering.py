@@ -57,6 +57,8 @@ class Desk:
 
     def answer_small(self, versions: Versions, body: bytes) -> Reply | None:
         """The same for a request that may take the short way; None where the general way has to look at it."""
+        if versions.decoder is None:
+            return None
         try:
             asked = versions.decoder.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -22,7 +22,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tequio.engines.inline import one_thread
-from tequio.errors import TequioError
 from tequio.views.serving import describing, metrics
 from tequio.views.serving.access import PAGES, Access
 from tequio.views.serving.answering import SMALL_BYTES, Desk
@@ -129,9 +128,9 @@ class Service:
                 self.source.trouble = ""
                 _log.warning("now served: %s", ", ".join(f"version {one.number} ({one.role})"
                                                           for one in self.versions.all))
-        except (TequioError, OSError, ValueError, KeyError) as error:
-            self.source.trouble = str(error)
-            _log.error("the registry is not followed: %s", error)
+        except Exception as error:  # whatever is wrong with a new version, the old one goes on
+            if self.source.failed(str(error)):
+                _log.error("the registry is not followed: %s", error)
 
 
 def _seconds_of_a_row(version: Served) -> float:

@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class _Lingering(Response):
-    """Says no to a request that is still being sent. Whoever sends it reads the answer only when all is sent, and never if
+    """Says no to a request that is still being sent. Most programs read an answer only when all is sent, and never if
     the connection breaks before; so the rest is taken and thrown away, for a while."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -46,6 +46,11 @@ class Connection(H11Protocol):
         self._stop_timer()
         super().connection_lost(exc)
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle; one that does not even take its last answer is cut."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(self.header_seconds, self.transport.abort)
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -85,9 +85,12 @@ class Versions:
         return self.production.model.reading.schema
 
     @cached_property
-    def decoder(self) -> msgspec.json.Decoder[SmallRequest]:
-        """Decodes requests that have nothing unusual about them."""
-        rows: object = list[row_type(self.schema)]  # type: ignore[misc]
+    def decoder(self) -> msgspec.json.Decoder[SmallRequest] | None:
+        """Decodes requests that have nothing unusual about them; None where columns have names with quotes or such."""
+        try:
+            rows: object = list[row_type(self.schema)]  # type: ignore[misc]
+        except ValueError:
+            return None
         kind = msgspec.defstruct("Request", [("rows", rows)], bases=(SmallRequest,), kw_only=True,
                                  forbid_unknown_fields=True)
         return msgspec.json.Decoder(kind)
@@ -115,6 +118,11 @@ class Source:
         now = (status.st_ino, status.st_size, status.st_mtime_ns)
         changed, self._seen = now != self._seen, now
         return changed
+
+    def failed(self, trouble: str) -> bool:
+        """Note why the latest state is not served, to try it again; whether that is news."""
+        is_news, self.trouble, self._seen = trouble != self.trouble, trouble, (0, 0, 0)
+        return is_news
 
     def load(self, served: Versions | None = None) -> Versions:
         """The versions as the registry has them; those that are served already are not loaded again."""
