@@ -7,7 +7,7 @@ import importlib
 import tequio
 from reference_pages.markup import page
 
-_RUN = ("run", "sweep", "compare", "search", "explain", "predict", "TequioError")
+_RUN = ("run", "load", "sweep", "compare", "search", "explain", "predict", "TequioError")
 _PLUGINS = {
     "An algorithm": ("register", "Algorithm", "State", "part", "Averaging", "averaging_round", "Averaged", "select",
                      "finish_round", "Federation", "Replies"),
@@ -21,6 +21,8 @@ _BESIDES = {
                               "tequio.experiments.comparing.comparing.Comparison",
                               "tequio.experiments.searching.SearchResult",
                               "tequio.experiments.running.table.Table"),
+    "Estimators of scikit-learn": ("tequio.sklearn.FederatedClassifier", "tequio.sklearn.FederatedRegressor",
+                                   "tequio.sklearn.Federated"),
     "What components hand to each other": (
         "tequio.federation.algorithm.Disclosure", "tequio.federation.selection.RoundOutcome",
         "tequio.federation.stages.Aggregated", "tequio.privacy.mechanism.Mechanism",

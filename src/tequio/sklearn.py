@@ -54,8 +54,8 @@ _LOCAL = {"epochs": 5}
 _MEMORY, _ROOM = Path("/dev/shm"), 2**30
 
 
-class _Federated(BaseEstimator):  # type: ignore[misc]
-    """What a classifier and a regressor share: their settings, the run, and who answers which row.
+class Federated(BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share: their settings, the run, and who answers which row.
 
     After a fit there are `model_`, `summary_` (rounds, seconds, bytes, privacy), `history_` (one dict per round), and
     scikit-learn's `n_features_in_` and `feature_names_in_`.
@@ -135,7 +135,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             schema = Schema(tuple(Feature(str(name)) for name in names), target, tuple(X.shape[1:]))
             dataset = Dataset.of(schema, X if X.dtype.kind == "f" else X.astype(np.float64), truth, groups=whose)
         with _run_folder(given) as output:
-            result = run(given, data={**data, "name": dataset}, output=output)
+            result = run({**given, "output": output}, data={**data, "name": dataset})
             model = result.trained
             if model.clusters or (model.common is None and not model.own):
                 raise ConfigError(f"a run of '{result.summary['algorithm']}' makes no model that predicts a target",
@@ -215,7 +215,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         return model.of(COORDINATOR)
 
 
-class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
+class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     """Classes, or several labels per row, learnt by many parties of which each keeps its rows."""
 
     classes_: Array
@@ -268,7 +268,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         return tags
 
 
-class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
+class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
     """A number learnt by many parties of which each keeps its rows."""
 
     def fit(self, X: Matrix, y: Matrix, groups: ArrayLike | None = None) -> Self:

@@ -21,7 +21,8 @@ def name(path):
 
 
 def test_the_notebooks_are_found():
-    assert [path.name for path in NOTEBOOKS] == ["compare-methods.ipynb", "first-run.ipynb", "own-data.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == ["compare-methods.ipynb", "first-run.ipynb", "own-data.ipynb",
+                                                   "scikit-learn.ipynb"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
