@@ -24,7 +24,7 @@ def export(model: Model, to: Format | str, path: str | PathLike[str] | None = No
     if to not in get_args(Format):
         raise ConfigError(f"there is no format '{to}'", remedy=nearest(to, get_args(Format)))
     if to == "sklearn":
-        from tequio.models.exporting.estimators import to_estimator
+        from tequio.models.exporting.libraries import to_estimator
 
         if path is not None:
             raise ConfigError("a scikit-learn estimator is written as a pickle, which runs code when it is read, so "
@@ -60,6 +60,6 @@ def _content(model: Model, to: str) -> dict[str, bytes]:
         from tequio.models.exporting.rules import to_rules
 
         return {"": (json.dumps(to_rules(model), indent=1, ensure_ascii=False) + "\n").encode()}
-    from tequio.models.exporting.weights import to_safetensors, torch_files
+    from tequio.models.exporting.libraries import to_safetensors, torch_files
 
     return torch_files(model) if to == "torch" else {"": to_safetensors(model)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Schema
     from tequio.learners.answers import Answer
+    from tequio.learners.learner import Payload
     from tequio.learners.trees.tree import Kind
     from tequio.models.model import Model
 
@@ -36,14 +37,14 @@ Link = Literal["identity", "logistic", "softmax", "labels"]
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """A tree of which every node has values to add, one an output; `rows` are those of the training, where known."""
+    """A tree of which every node has values to add, one an output; `rows` are those of the training, 0 if unknown."""
 
     kind: Kind
     feature: Array
     threshold: Numbers
     children: Array
     values: Numbers
-    rows: Numbers | None = None
+    rows: Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,16 +78,16 @@ def answer_of(model: Model) -> Answer:
     return model.answer
 
 
-def tree_sum(learner: object, model: Any, schema: Schema) -> TreeSum | None:
+def tree_sum(learner: object, model: Payload, schema: Schema) -> TreeSum | None:
     """A tree, a forest or boosted trees as a sum over trees; nothing for other models."""
     if isinstance(learner, XGBoost):
         return _from_xgboost(learner, model, schema)
     if not isinstance(learner, Scoring):
         return None
-    found = model_from_payload(model, features=len(schema.features), classes=schema.target.size, whose="the model") \
-        if isinstance(model, dict) else model
+    found = model_from_payload(model, features=len(schema.features), classes=schema.target.size, whose="the model")
     if isinstance(found, BoostedTrees):
-        return _boosted([Branches("binary", tree.feature, tree.threshold, tree.children, tree.value[:, None])
+        return _boosted([Branches("binary", tree.feature, tree.threshold, tree.children, tree.value[:, None],
+                                  np.zeros(len(tree)))
                          for tree in found.trees], found.base, found.objective)
     trees: tuple[Tree, ...] = found.trees if isinstance(found, Forest) else (found,)  # type: ignore[assignment]
     majority = isinstance(found, Forest) and found.voting == "majority"
@@ -94,7 +95,7 @@ def tree_sum(learner: object, model: Any, schema: Schema) -> TreeSum | None:
                    divide=len(trees))
 
 
-def linear(learner: object, model: Any, schema: Schema) -> Linear | None:
+def linear(learner: object, model: Payload, schema: Schema) -> Linear | None:
     """A linear model on prepared columns; nothing for other models."""
     if isinstance(learner, SGDRegressor):
         return Linear(np.asarray(model["coef"], np.float64)[None], model["intercept"], "identity")
@@ -118,14 +119,15 @@ def _boosted(trees: Sequence[Branches], base: Numbers, objective: str, *, single
     """Tree i adds to output i % outputs."""
     outputs = len(base)
     placed = [Branches(tree.kind, tree.feature, tree.threshold, tree.children,
-                       tree.values * (np.arange(outputs) == number % outputs)) for number, tree in enumerate(trees)]
+                       tree.values * (np.arange(outputs) == number % outputs), tree.rows)
+              for number, tree in enumerate(trees)]
     links: dict[str, Link] = {"logistic": "logistic", "softmax": "softmax", "squared": "identity"}
     return TreeSum(tuple(placed), np.asarray(base, np.float64), links[objective], single=single)
 
 
-def _from_xgboost(learner: XGBoost, model: Any, schema: Schema) -> TreeSum:
+def _from_xgboost(learner: XGBoost, model: Payload, schema: Schema) -> TreeSum:
     """XGBoost goes left below a threshold in single precision: that is, up to the number before it."""
-    document, trees = learner.opened(model if isinstance(model, dict) else model.to_payload(), schema)
+    document, trees = learner.opened(model, schema)
     parameters = document["learner"]["learner_model_param"]
     objective = objective_for(schema.target)
     told = np.ravel(json.loads(parameters["base_score"])).astype(np.float64)
@@ -138,6 +140,6 @@ def _from_xgboost(learner: XGBoost, model: Any, schema: Schema) -> TreeSum:
     arrays: list[Array] = [np.where(leaf, LEAF, named["split_indices"]).astype(np.int32),
                            np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64),
                            np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32),
-                           np.where(leaf, conditions, 0.0)[:, None].astype(np.float64)]
+                           np.where(leaf, conditions, 0.0)[:, None].astype(np.float64), np.zeros(len(leaf))]
     parts = zip(*(split_by_size(array, trees.sizes) for array in arrays), strict=True) if len(trees) else ()
     return _boosted([Branches("binary", *part) for part in parts], base, objective, single=True)

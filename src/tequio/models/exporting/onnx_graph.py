@@ -28,9 +28,15 @@ from tequio.models.exporting.raw_columns import RawColumns
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from numpy.typing import ArrayLike, DTypeLike
+
     from tequio.data.dataset import Array, Feature
     from tequio.models.exporting.plan import Operation, Plan
     from tequio.models.model import Model
+
+    Proto = Any
+    """A part of an ONNX file."""
+    Attribute = int | float | str | list[int] | list[float] | list[str]
 
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 9
 """What onnxruntime knows from version 1.14 on."""
@@ -53,27 +59,27 @@ class Graph:
     """A graph that is being written. Calling it adds a node and gives the name of its output."""
 
     onnx: ModuleType = field(default_factory=onnx_package)
-    nodes: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
+    nodes: list[Proto] = field(default_factory=list)
+    inputs: list[Proto] = field(default_factory=list)
+    constants: list[Proto] = field(default_factory=list)
 
-    def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
+    def __call__(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
         """Add a node."""
         output = f"{_INNER}{operator.lower()}{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))
         return output
 
-    def constant(self, values: Any, dtype: Any = None) -> str:
+    def constant(self, values: ArrayLike, dtype: DTypeLike | None = None) -> str:
         """A constant array of numbers or texts."""
         array, name = np.asarray(values, dtype=dtype), f"{_INNER}constant{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
 
-    def cast(self, value: str, dtype: Any) -> str:
+    def cast(self, value: str, dtype: DTypeLike) -> str:
         """The same numbers as another type."""
         return self("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def input(self, name: str, dtype: Any, shape: tuple[int, ...]) -> str:
+    def input(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> str:
         """An input whose first dimension is the number of rows."""
         kind = self.onnx.TensorProto.STRING if dtype is str else \
             self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -192,12 +198,12 @@ def _applied(graph: Graph, operation: Operation, rows: str, usable: str, dtype: 
     return graph("Where", which, codes, rows), usable
 
 
-def _outputs(graph: Graph, model: Model, scores: str, usable: str) -> list[Any]:
+def _outputs(graph: Graph, model: Model, scores: str, usable: str) -> list[Proto]:
     """Name the answers `label` and, where there are any, `probabilities`."""
     helper, kinds = graph.onnx.helper, graph.onnx.TensorProto
     labels = len(model.answer.labels(model.target.size))
 
-    def output(name: str, value: str, kind: int, *shape: int) -> Any:
+    def output(name: str, value: str, kind: int, *shape: int) -> Proto:
         graph.nodes.append(helper.make_node("Identity", [value], [name]))
         return helper.make_tensor_value_info(name, kind, ["rows", *shape])
 

@@ -7,7 +7,7 @@ few look-ups. Sums go in the order in which tequio adds, so that two classes tha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from tequio.learners.kmeans import KMeans
 from tequio.learners.torch_learner import TorchLearner
 from tequio.learners.trees.tree import Walk
 from tequio.models.exporting.forms import linear, tree_sum
-from tequio.models.exporting.onnx_layers import network_scores, sigmoid_in
-from tequio.models.exporting.onnx_routers import is_own_in
+from tequio.models.exporting.onnx_networks import is_own_in, network_scores, sigmoid_in
 from tequio.models.exporting.raw_columns import RawColumns
 from tequio.models.model import Joint
 from tequio.registry import name_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Schema
     from tequio.learners.answers import Answer
+    from tequio.learners.learner import Payload, Scorer
     from tequio.models.exporting.forms import Branches, Link, TreeSum
     from tequio.models.exporting.onnx_graph import Graph
     from tequio.models.exporting.plan import Plan
@@ -71,7 +71,7 @@ def scores_in(graph: Graph, answer: Answer, rows: Rows) -> str:
                       remedy="use tequio predict")
 
 
-def learner_scores(graph: Graph, learner: Any, model: Any, rows: Rows) -> str:
+def learner_scores(graph: Graph, learner: Scorer, model: Payload, rows: Rows) -> str:
     """Scores by one learner's model."""
     if isinstance(learner, KMeans):
         centroids = np.asarray(model["centroids"], np.float64)

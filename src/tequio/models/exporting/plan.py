@@ -7,7 +7,7 @@ what `Reading.prepared` gives, bit for bit; a test compares.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class Plan:
                 rows = operation.apply(rows)
         return rows
 
-    def to_plain(self) -> list[dict[str, Any]]:
+    def to_plain(self) -> list[dict[str, object]]:
         """The operations as JSON knows them; infinity is null."""
         return [{"operation": type(operation).__name__.lower(), **{name: _plain(value) for name, value
                  in vars(operation).items()}} for operation in self.operations]
@@ -185,7 +185,7 @@ def _range(statistics: Statistics, sparse: bool) -> tuple[Numbers, Numbers]:
     return low, np.where(width > 0, width, 1)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return np.where(np.isinf(value), np.array(None), value).tolist()
     return value

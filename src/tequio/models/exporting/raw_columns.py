@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.data.dataset import Array
     from tequio.models.exporting.forms import Branches
     from tequio.models.exporting.plan import Operation
 
@@ -145,7 +146,7 @@ class RawColumns:
             low, high = np.where(left, middle, low), np.where(left, high, middle - 1)
         return _from_bits(low)
 
-    def _rounded(self, values: NDArray[Any]) -> Numbers:
+    def _rounded(self, values: Array) -> Numbers:
         with np.errstate(over="ignore"):
             return np.asarray(values.astype(np.float32) if self.single else values, dtype=np.float64)
 

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
+Json = dict[str, Any]
+"""A part of the document."""
 
-def to_rules(model: Model) -> dict[str, Any]:
+
+def to_rules(model: Model) -> Json:
     """The document: what the columns are, and rules or terms that add up to scores."""
     answer, plan = answer_of(model), plan_of(model.reading, model.party)
     if not isinstance(answer, One):
@@ -51,7 +54,7 @@ def to_rules(model: Model) -> dict[str, Any]:
                       "models do", remedy="export it to onnx: tequio export MODEL --to onnx")
 
 
-def _column(plan: Plan, place: int) -> dict[str, Any]:
+def _column(plan: Plan, place: int) -> Json:
     """A raw column's name, its categories, and what stands in for a missing value."""
     feature = plan.raw.features[place]
     known = {} if feature.domain is None else {"categories": list(feature.domain)}
@@ -63,7 +66,7 @@ def _range(low: float, high: float) -> dict[str, float]:
     return {**({"above": low} if np.isfinite(low) else {}), **({"up_to": high} if np.isfinite(high) else {})}
 
 
-def _condition(raw: RawColumns, place: int, allowed: NDArray[np.bool_] | tuple[float, float]) -> dict[str, Any]:
+def _condition(raw: RawColumns, place: int, allowed: NDArray[np.bool_] | tuple[float, float]) -> Json:
     """What a rule says of a raw column."""
     name, domain = raw.plan.raw.features[place].name, raw.plan.raw.features[place].domain
     if isinstance(allowed, tuple):
@@ -76,7 +79,7 @@ def _condition(raw: RawColumns, place: int, allowed: NDArray[np.bool_] | tuple[f
     return {"column": name, **(ranges[0] if len(ranges) == 1 else {"any_of": ranges})}
 
 
-def _of_trees(raw: RawColumns, model: TreeSum, classes: list[Any]) -> dict[str, Any]:
+def _of_trees(raw: RawColumns, model: TreeSum, classes: list[object]) -> Json:
     """Of each tree the rules, of which exactly one holds for a row."""
     raw.learn(model.trees)
     return {"kind": "trees", "start": model.start.tolist(), "divide": model.divide, "link": model.link,
@@ -104,16 +107,16 @@ def _ends(raw: RawColumns, tree: Branches, node: int, way: Way) -> Iterator[tupl
             yield node, rest
 
 
-def _rule(raw: RawColumns, tree: Branches, node: int, way: Way, classes: list[Any]) -> dict[str, Any]:
+def _rule(raw: RawColumns, tree: Branches, node: int, way: Way, classes: list[object]) -> Json:
     told = {place: allowed for place, allowed in sorted(way.items())
             if isinstance(allowed, tuple) or not allowed.all()}
-    rule: dict[str, Any] = {"if": [_condition(raw, place, allowed) for place, allowed in told.items()]}
-    if tree.rows is not None:
+    rule: Json = {"if": [_condition(raw, place, allowed) for place, allowed in told.items()]}
+    if tree.rows.any():
         rule |= {"then": classes[int(tree.values[node].argmax())], "rows": float(tree.rows[node])}
     return {**rule, "adds": tree.values[node].tolist()}
 
 
-def _of_terms(raw: RawColumns, model: Linear) -> dict[str, Any]:
+def _of_terms(raw: RawColumns, model: Linear) -> Json:
     """What each raw column adds: so much for a category or an interval, or a number times a coefficient."""
     start, terms = model.intercept.astype(np.float64), []
     for place, feature in enumerate(raw.plan.raw.features):
@@ -125,16 +128,17 @@ def _of_terms(raw: RawColumns, model: Linear) -> dict[str, Any]:
                       in zip(each, added, strict=True)] if len(mine) else []
         elif len(mine):
             coef, steps = model.coef[:, int(mine[0])], _steps(raw.plan, int(mine[0]))
-            if not any(step == "log1p" for step in steps):
-                slope, shift = _composed(steps)
+            scales = [step for step in steps if not isinstance(step, str)]
+            if len(scales) == len(steps):
+                slope, shift = _composed(scales)
                 start, coef, steps = start - coef * shift, coef * slope, []
             terms.append({"column": feature.name, **({"steps": steps} if steps else {}), "times": coef.tolist()})
     return {"kind": "linear", "start": start.tolist(), "divide": 1, "link": model.link, "terms": terms}
 
 
-def _steps(plan: Plan, column: int) -> list[Any]:
+def _steps(plan: Plan, column: int) -> list[str | list[float]]:
     """What is done to a number on its way to a prepared column: 'log1p', or [minus, over]."""
-    steps: list[Any] = []
+    steps: list[str | list[float]] = []
     for operation in reversed(plan.operations):
         if isinstance(operation, Spread):
             column = int(operation.source[column])
