@@ -93,11 +93,30 @@ def test_a_resumed_run_catches_up_with_its_baselines(toy, monkeypatch):
 
 
 def test_a_result_shows_itself(toy):
-    result = tequio.run(toy, **{"data.copies": 10, "data.test": 0.5})
-    html = result._repr_html_()
-    assert "test.rmse" in html
+    result = tequio.run(toy, baselines=["alone"], **{"data.copies": 10, "data.test": 0.5})
+    html, metrics = result._repr_html_(), result.summary["metrics"]
     assert "<svg" in html
-    assert tequio.run(toy, **{"evaluation.at": []})._repr_html_().startswith("<table>")
+    few, rest = html.split("<details>")
+    assert "test.rmse" not in few
+    assert f"<td style='text-align:left'>{metrics['test.rmse']:.3f}</td>" in few
+    assert "test.rmse" in rest
+    lines = repr(result).splitlines()
+    assert lines == [f"toy: fedavg on toy_numbers, {result.summary['parties']} parties",
+                     f"  test rmse           {metrics['test.rmse']:.3f}",
+                     f"  baselines           alone {result.baselines['alone'].summary['metrics']['test.rmse']:.3f}",
+                     f"  rounds              2: all rounds done, {result.summary['seconds']:.2f} s",
+                     f"  folder              {result.folder}"]
+    everywhere = tequio.run(rounds=1, data={"name": "iris", "partition": {"name": "iid", "parties": 3}})
+    metrics = everywhere.summary["metrics"]
+    assert repr(everywhere).splitlines()[2] == (
+        f"  at parties          mean {metrics['parties.accuracy.mean']:.3f}, worst tenth "
+        f"{metrics['parties.accuracy.worst_decile']:.3f}")
+    assert "<svg" not in tequio.run(toy, **{"evaluation.at": []})._repr_html_()
+
+
+def test_a_run_that_has_not_finished_shows_its_folder(tmp_path):
+    assert repr(Result(tmp_path)) == f"a run that is not finished\n  folder      {tmp_path}"
+    assert str(tmp_path) in Result(tmp_path)._repr_html_()
 
 
 def test_progress_may_be_shown(toy, capsys):

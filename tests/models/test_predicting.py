@@ -155,6 +155,16 @@ def test_large_files_are_never_in_memory_as_a_whole(saved, linear):
     assert sizes == [64_000, 64_000, 2_000]
 
 
+def test_a_model_shows_what_it_is_for(linear):
+    whole = replace(linear, facts={"run": "hand", "algorithm": "fedavg", "data": "csv", "rounds": 3,
+                                   "sha256": "0123456789abcdef0123"}, own={f"p{n}": linear.common for n in range(5)})
+    assert repr(whole).splitlines() == [
+        "model of 'hand': fedavg on csv, 3 rounds", "  predicts  one of 2: no, yes", "  columns   2: age, colour",
+        "  prepared  standardise, one-hot", "  parties   5 with a part or a model of their own: p0, p1, p2, ...",
+        "  sha256    0123456789abcdef"]
+    assert "  party     p1" in repr(whole.of("p1"))
+
+
 # Why
 
 

@@ -55,6 +55,20 @@ class Model:
     facts: Mapping[str, Any] = field(default_factory=dict)
     party: str = ""
 
+    def __repr__(self) -> str:
+        facts = self.facts
+        title = f"model of '{facts['run']}': {facts['algorithm']} on {facts['data']}, {facts['rounds']} rounds" \
+            if {"run", "algorithm", "data", "rounds"} <= set(facts) else "model"
+        names, kind = list(map(str, self.target.names)), self.target.kind
+        steps = [step["name"] for step in self.reading.preparation.to_payload()["steps"]]
+        said = {"predicts": "clusters" if self.clusters else self.target.name if kind == "number" else
+                f"{'one' if kind == 'classes' else 'some'} of {len(names)}: {_few(names)}" if names else "nothing",
+                "columns": f"{len(self.reading.schema.names)}: {_few(self.reading.schema.names)}",
+                "prepared": ", ".join(steps), "party": self.party,
+                "parties": f"{len(self.own)} with a part or a model of their own: {_few(self.parties)}"
+                if self.own else "", "sha256": str(facts.get("sha256", ""))[:16]}
+        return "\n".join([title, *(f"  {name:<10}{text}" for name, text in said.items() if text)])
+
     @property
     def target(self) -> Target:
         """What is predicted."""
@@ -227,6 +241,10 @@ def _spread(values: Array, part: Asked, empty: Any = np.nan) -> NDArray[Any]:
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def _plain_names(names: Sequence[str]) -> NDArray[Any]:

@@ -161,21 +161,40 @@ class Result:
         beside = {name: baseline.to_dict() for name, baseline in self.baselines.items()}
         return self.summary | {"folder": str(self.folder)} | ({"baselines": beside} if beside else {})
 
-    def _repr_html_(self) -> str:
-        return f"{self._facts()}{self._drawing()}"
+    def __repr__(self) -> str:
+        if not is_finished(self.folder):
+            return f"a run that is not finished\n  folder      {self.folder}"
+        return "\n".join([self._title(), *(f"  {name:<20}{text}" for name, text in self._headlines().items())])
 
-    def _facts(self) -> str:
+    def _repr_html_(self) -> str:
+        if not is_finished(self.folder):
+            return f"<pre>{escape(repr(self))}</pre>"
         names = ("run", "algorithm", "data", "parties", "rounds", "stopped", "seconds", "bytes_up", "bytes_down")
-        facts = {name: self.summary[name] for name in names} | self.summary["metrics"]
-        rows = "".join(f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(shown(value))}</td></tr>"
-                       for name, value in facts.items())
-        return f"<table>{rows}</table>"
+        rest = {name: shown(value) for name, value in ({name: self.summary[name] for name in names} |
+                                                       self.summary["metrics"]).items()}
+        return (f"<b>{escape(self._title())}</b>{_html_table(self._headlines())}{self._drawing()}"
+                f"<details><summary>all metrics</summary>{_html_table(rest)}</details>")
+
+    def _title(self) -> str:
+        summary = self.summary
+        return f"{summary['name']}: {summary['algorithm']} on {summary['data']}, {summary['parties']:,} parties"
+
+    def _headlines(self) -> dict[str, str]:
+        from tequio.experiments.showing.results import headlines
+
+        return headlines(self) | {"folder": str(self.folder)}
 
     def _drawing(self) -> str:
         try:
             return str(self.plot()._repr_svg_())
         except (MissingExtra, ConfigError):
             return ""
+
+
+def _html_table(facts: dict[str, str]) -> str:
+    rows = "".join(f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td>"
+                   "</tr>" for name, text in facts.items())
+    return f"<table>{rows}</table>"
 
 
 ARRAYS, PLAIN = "model.safetensors", "model.json"

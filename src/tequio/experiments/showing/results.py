@@ -45,6 +45,22 @@ def headline_metric(result: Result) -> str:
     return main_metric(name for name in METRICS if name in present) if present else ""
 
 
+def headlines(result: Result) -> dict[str, str]:
+    """The few facts that matter of a finished run, in words, those that matter most first."""
+    summary, metric = result.summary, headline_metric(result)
+    words, metrics = metric.replace("_", " "), summary["metrics"]
+    found = {f"test {words}": _metric(f"test.{metric}", summary),
+             "at parties": ", ".join(f"{name} {shown(metrics[key], 3)}" for name, key in (
+                 ("mean", f"parties.{metric}.mean"), ("worst tenth", f"parties.{metric}.worst_decile"))
+                 if key in metrics),
+             "baselines": ", ".join(f"{name} {_metric(f'test.{metric}', run.summary)}"
+                                    for name, run in result.baselines.items()),
+             "privacy": f"epsilon {result.privacy['epsilon']:.4g}" if result.privacy.get("epsilon") else "",
+             "rounds": f"{summary['rounds']}: {STOPPED.get(summary['stopped'], summary['stopped'])}, "
+                       f"{_virtual_time(summary) or in_time(summary['seconds'])}"}
+    return {name: text for name, text in found.items() if text.strip()}
+
+
 def result_table(result: Result, width: int) -> RichTable:
     """One row a run: the main metric at the coordinator and at the parties, rounds, time, bytes.
 
