@@ -143,6 +143,9 @@ def test_what_a_run_refuses_is_refused_with_the_same_words(bad):
     ({"config": {"data": {"prepare": []}}}, None, r"FederatedClassifier\(prepare=...\)"),
     ({"config": {"data": {"missing": "median"}}}, None, "no key 'missing'"),
     ({"config": {"baselines": ["alone"]}}, None, "config={'output': {'folder': 'runs'}"),
+    ({"config": {"data": {"name": "digits"}}}, None, "leave data.name out of config"),
+    ({"config": {"engine": "local"}, "n_jobs": 2}, None, "set n_jobs=None"),
+    ({"config": "quick.toml"}, None, "config is a dict here"),
     ({"config": {"sweep": {"rounds": [1, 2]}}}, None, "sweep"),
     ({"config": {"round": 2}}, None, "did you mean 'rounds'"),
     ({"config": {"stop": {"patience": 2}}}, None, "validation"),
@@ -284,6 +287,11 @@ def test_a_private_fit_says_what_it_spent():
     model = FederatedClassifier({"name": "fedavg", "weights": "uniform"}, stages=["central-dp"],
                                 privacy={"epsilon": 50.0}, prepare=None, rounds=3).fit(*IRIS)
     assert 40 < model.summary_["privacy"]["epsilon"] <= 50
+    model.set_params(prepare="standardise")
+    with pytest.raises(ConfigError, match="prepare shares exact statistics"):
+        model.fit(*IRIS)
+    with pytest.warns(UserWarning, match="prepare shares exact statistics"):
+        model.set_params(privacy={"epsilon": 50.0, "when_void": "warn"}).fit(*IRIS)
 
 
 def frame(count=60):
@@ -309,6 +317,10 @@ def test_frames_with_text_are_read_as_they_are(kind):
     assert np.allclose(model.predict_proba(rows), expected, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(rows[["size", "colour", "odd"]])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(rows, y[1:])
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        model.fit(rows, [np.nan] * 60)
 
 
 def test_what_was_not_seen_in_training_is_an_error_or_the_usual_value():

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from tequio import registry
 from tequio.data.dataset import Dataset, Feature, Schema, Target
@@ -36,7 +38,7 @@ from tequio.experiments.config.composition import parts_taken
 from tequio.models.model import COORDINATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from numpy.typing import ArrayLike, NDArray
@@ -116,9 +118,11 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Matrix, **how: object) -> Matrix:
         """Rows as scikit-learn wants them checked; data frames with text are read by tequio instead."""
         if has_text(X):
+            checked = validate_data(self, X, skip_check_array=True, **how)
             if "y" in how:
                 check_consistent_length(X, how["y"])
-            return validate_data(self, X, skip_check_array=True, **how)
+                return X, check_array(how["y"], accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
+            return checked
         return validate_data(self, X, accept_sparse="csr", allow_nd=True, **how)
 
     def _train(self, X: Matrix, target: Target, truth: Array, groups: ArrayLike | None) -> None:
@@ -142,9 +146,13 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                                   remedy="set algorithm='fedavg', or use tequio.run")
             self.model_ = replace(model, own=dict(model.own))
             self.summary_, self.history_ = result.summary, [dict(row) for row in result.metrics.rows]
+        for message in self.summary_["warnings"] if result.privacy else ():
+            warnings.warn(message, stacklevel=3)
 
     def _experiment(self, X: Matrix, groups: ArrayLike | None) -> tuple[Given, Given]:
         """The config of the run without its rows, and the rest of its table [data]."""
+        if not isinstance(self.config, Mapping | None):
+            raise ConfigError("config is a dict here", remedy="read the file yourself, or give it to tequio.run")
         given = dict(self.config or {})
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
@@ -158,6 +166,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 raise ConfigError(f"'{key}' is a parameter of {type(self).__name__}, and config says it once more",
                                   remedy=f"leave it out of config: {type(self).__name__}"
                                   f"({'random_state' if key == 'seed' else key}=...)")
+        if "name" in data:
+            raise ConfigError("the rows are those that fit is given", remedy="leave data.name out of config")
+        if "engine" in given and self.n_jobs is not None:
+            raise ConfigError("the engine of config says how many workers there are", remedy="set n_jobs=None")
         given |= {key: value for key, value in own.items() if value is not None}
         registry.load_plugins(given.get("plugins", ()))
         algorithm = _table(self.algorithm)

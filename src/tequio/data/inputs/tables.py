@@ -92,7 +92,7 @@ def columns_from_frame(frame: Any) -> Columns:
 
 def has_text(data: Any) -> bool:
     """Whether this is a data frame with a column that does not hold numbers (or yes and no) only."""
-    return hasattr(data, "columns") and any(not _is_numeric(kind) for kind in data.dtypes)
+    return hasattr(data, "columns") and hasattr(data, "dtypes") and any(not _is_numeric(kind) for kind in data.dtypes)
 
 
 def _is_numeric(kind: Any) -> bool:
