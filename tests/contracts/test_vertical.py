@@ -10,7 +10,7 @@ import pytest
 from tequio import registry
 from tequio.algorithms.vertical.answering import needed_of
 from tequio.algorithms.vertical.conversation import UNKNOWN, meaning_of
-from tequio.algorithms.vertical.requests import Answers, hold_answers, seal_answers
+from tequio.algorithms.vertical.requests import Answers, give_key, hold_answers, open_answers, seal_answers
 from tequio.federation.population import state_name
 
 from .test_algorithms import Play, is_vertical, people
@@ -64,9 +64,10 @@ def test_a_prediction_asks_for_its_own_tasks_only_and_the_scores_stay_at_the_par
     wanted = run.algorithm.predict(replace(run.federation), run.state)["scores"]
     told = run.algorithm.predict_there(federation, run.state, tell)
     assert told == (len(wanted), None)
-    allowed = {task.name for task in run.algorithm.tasks_of_prediction()} | {seal_answers.name}
-    assert {task for task, *_ in engine.messages} <= allowed
-    assert any(task == (seal_answers if tell else hold_answers).name for task, *_ in engine.messages)
+    telling = (give_key, seal_answers, open_answers) if tell else (hold_answers,)
+    allowed = {task.name for task in (*run.algorithm.tasks_of_prediction(), *telling)}
+    asked = {task for task, *_ in engine.messages}
+    assert {task.name for task in telling} <= asked <= allowed
     answers = {party: kept["scores"] for party, state in engine.states().items()
                if (kept := state.get(state_name(Answers)))}
     assert list(answers) == [int(tell or 0)]

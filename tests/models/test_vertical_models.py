@@ -187,3 +187,13 @@ def test_parties_that_vanish_by_chance_do_not_cost_the_model(tmp_path):
     config["algorithm"] |= PLAIN
     result = tequio.run(**config, rules={"dropout": 0.2, "on_failure": "continue"}, output={"folder": str(tmp_path)})
     assert len(result.trained.own) == 4
+
+
+def test_which_rows_match_stays_hidden_in_the_model_too(tmp_path):
+    result = run(tmp_path, "vertical-logistic", **PLAIN, hide_matches=True)
+    assert set(result.trained.common.state.memory) == {"key"}
+    metrics = {name.removeprefix("test."): value for name, value in result.summary["metrics"].items()
+               if name.startswith("test.")}
+    table = runs.rows(ids=True)
+    tested = np.isin(table["id"], scenario_of(result, "vertical-logistic").test.ids.astype(np.int64))
+    assert result.score({name: values[tested] for name, values in table.items()}) == metrics

@@ -24,7 +24,7 @@ from tequio.algorithms.vertical.conversation import (
     describe,
     roles_of,
 )
-from tequio.algorithms.vertical.requests import deliver, end_request, give_key, hand_out, hold_answers, open_answers
+from tequio.algorithms.vertical.requests import deliver, end_request, hand_out
 from tequio.algorithms.vertical.rows import QUERY, RowRequest, asked_rows, taken_scores
 from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, Answering, State
@@ -165,8 +165,8 @@ class VerticalAlgorithm(Algorithm):
 
     @classmethod
     def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
-        """All that parties are asked to do where new rows are predicted; telling the answers is not among them."""
-        return (*TASKS_OF_REQUESTS, hold_answers, give_key, open_answers, end_request)
+        """All that parties are asked to do where new rows are predicted, until there are answers; and to end it."""
+        return (*TASKS_OF_REQUESTS, end_request)
 
     def _score_common(self, talk: Conversation, state: State) -> int:
         """Align the rows that the parties hold now, and let the label holder work out scores; how many they are."""

@@ -25,6 +25,7 @@ from tequio.algorithms.vertical.answering import Together, needed_of
 from tequio.algorithms.vertical.requests import (
     COORDINATOR,
     Answers,
+    give_key,
     hold_answers,
     open_answers,
     seal_answers,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tequio.engines.network.homes import PartyHome
     from tequio.engines.network.hub import Gateway
     from tequio.federation.payload import Payload
+    from tequio.federation.task import AnyTask
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,8 @@ class Brought:
         if has_rows and not brought:
             raise PermissionDenied(f"this party has brought no new rows for the model of run '{run}'",
                                    remedy=f"bring them there: tequio party bring {run} --data FILE")
-        tell, target = str(facts.get("tell", "")), schema_from_json(facts["schema"]).target
-        holds_labels = schema_from_json(self.holding.schema).target.kind != "none"
-        if holds_labels and tell not in ("", self.holding.name, brought["tell"]):
-            raise PermissionDenied(f"this party holds the labels and has not agreed that '{tell}' is told the answers",
-                                   remedy=f"let it there: tequio party bring {run} --data FILE --tell {tell}")
-        agreed = () if not tell or brought.get("tell") != tell else (
-            tell_answers if tell == COORDINATOR else seal_answers,)
+        target = schema_from_json(facts["schema"]).target
+        telling = self._telling(run, str(facts.get("tell", "")), str(brought.get("tell", "")))
         aligning = {known.name for known in TASKS_OF_REQUESTS}
 
         def done(task: str, state: Payload, rows: Dataset) -> None:
@@ -107,8 +104,20 @@ class Brought:
                     rows.take(kept["rows"]).ids.tolist(), kept["scores"], target).encode())
 
         return Question(self._rows(brought) if brought else self.holding, needed_of(state, component.kept_to_score),
-                        frozenset(known.name for known in (*component.tasks_of_prediction(), *agreed)),
+                        frozenset(known.name for known in (*component.tasks_of_prediction(), *telling)),
                         frozenset({"features", "target"}), done)
+
+    def _telling(self, run: str, tell: str, agreed: str) -> tuple[AnyTask, ...]:
+        """What this party does with the answers: one that is not to be told takes none, so nobody can make some up."""
+        own = self.holding.name
+        if schema_from_json(self.holding.schema).target.kind == "none":
+            return (give_key, open_answers) if tell == own else ()
+        if tell in ("", own):
+            return (hold_answers,)
+        if tell != agreed:
+            raise PermissionDenied(f"this party holds the labels and has not agreed that '{tell}' is told the answers",
+                                   remedy=f"let it there: tequio party bring {run} --data FILE --tell {tell}")
+        return (tell_answers,) if tell == COORDINATOR else (seal_answers,)
 
     def _rows(self, facts: dict[str, Any]) -> OwnRows:
         return new_rows(self.holding.name, self.home.facts["data"], facts["path"], facts["id"], facts["unseen"])
