@@ -111,7 +111,9 @@ def test_a_result_shows_itself(toy):
     assert repr(everywhere).splitlines()[2] == (
         f"  at parties          mean {metrics['parties.accuracy.mean']:.3f}, worst tenth "
         f"{metrics['parties.accuracy.worst_decile']:.3f}")
-    assert "<svg" not in tequio.run(toy, **{"evaluation.at": []})._repr_html_()
+    unmeasured = tequio.run(toy, **{"evaluation.at": []})
+    assert [line.split()[0] for line in repr(unmeasured).splitlines()[1:]] == ["rounds", "folder"]
+    assert unmeasured._repr_html_().startswith("<b>toy: fedavg on toy_numbers")
 
 
 def test_a_run_that_has_not_finished_shows_its_folder(tmp_path):
