@@ -12,7 +12,8 @@ AREAS = {
     "data": "Reading, preparing and dealing data", "learners": "Models and training",
     "federation": "Parties, rounds and rules", "privacy": "Privacy and encryption",
     "engines": "Engines, links and joining", "algorithms": "Algorithms", "attacks": "Attacks",
-    "experiments": "Configs and runs", "probing": "Attacks on privacy", "studies": "Studies", "bench": "Benchmarks",
+    "models": "Trained models", "experiments": "Configs and runs", "sklearn": "Estimators of scikit-learn",
+    "probing": "Attacks on privacy", "studies": "Studies", "bench": "Benchmarks",
     "views": "Tables, plots and reports", "cli": "The command line"}
 _INTRODUCTION = """An error names the place, the cause and what to do, and ends the command with its exit code. The
 screen shows its id: look that up here, or search this page for words of the message. `--debug` adds the trace. In
