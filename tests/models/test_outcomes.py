@@ -100,6 +100,10 @@ def test_numbers_labels_and_clusters(in_trial, tmp_path):
         answers.write([Answered("a", one, 2.0, value=2.0)])
     add_outcomes(in_trial, path)
     assert read_outcomes(in_trial)[0].values == {"absolute_error": 1.5, "squared_error": 2.25}
+    for text in ("inf", "much"):
+        with pytest.raises(DataError, match="which is no number"):
+            add_outcomes(in_trial, table(tmp_path, f"a,{text}"))
+    path = table(tmp_path, "a,3.5")
     with AnswersLog(tmp_path / "labels.jsonl") as answers:
         answers.write([Answered("a", one, ["x"], {"x": 0.9, "y": 0.4, "z": 0.0})])
     add_outcomes(in_trial, table(tmp_path, "a,x;y"), answers=tmp_path / "labels.jsonl")

@@ -127,6 +127,15 @@ def test_the_rule_of_a_trial_cannot_be_changed(in_trial):
     assert step_up(in_trial, metric="brier").decision == "stay"
 
 
+def test_a_trial_that_was_ended_begins_anew_with_a_rule_and_outcomes_of_its_own(in_trial):
+    step_up(in_trial, metric="brier", margin=0.02)
+    outcomes(in_trial, 1, 100, 0.9)
+    outcomes(in_trial, 2, 100, 0.1)
+    in_trial.split(0)
+    assert step_up(in_trial).why == "the trial begins: accuracy, confidence 0.95, margin 0.05"
+    assert "the candidate has 0 at this stage, production 0 since the trial began" in step_up(in_trial).why
+
+
 @pytest.mark.parametrize(("options", "message"), [
     ({"metric": "rmse"}, "have no 'rmse'"), ({"confidence": 1.2}, "between 0.5 and 1"), ({"margin": 0}, "above 0"),
     ({"bounds": ["accuracy>0.9"]}, "is no bound"), ({"bounds": ["accuracy<=0.9"]}, "asks for a bad model"),

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from math import log
+from math import isfinite, log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -285,6 +285,8 @@ def _values(answer: Answered, one: _Given) -> dict[str, float]:
     if answer.value is not None:
         try:
             error = float(one.truth) - answer.value
+            if not isfinite(error):
+                raise ValueError
         except ValueError:
             raise DataError(f"row {one.row} of the outcomes has '{one.truth}', which is no number; the first row is 0",
                             remedy="correct the value, or leave it empty until it is known") from None

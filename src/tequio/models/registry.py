@@ -152,7 +152,7 @@ class ModelRegistry:
         return self.version(number)
 
     def split(self, share: float) -> None:
-        """Let the candidate answer this share of the ids."""
+        """Let the candidate answer this share of the ids; none ends its trial."""
         if not 0 <= share <= 1:
             raise ConfigError(f"a share is between 0 and 1, not {share:g}", remedy="such as 0.1 for every tenth id")
         with locked(self.folder):
@@ -162,7 +162,8 @@ class ModelRegistry:
                                   remedy=f"add a run: tequio models add {self.name} RUN; and promote one first: "
                                          f"tequio models promote {self.name}")
             self.check(state["candidate"])
-            self.audit.add("share", {**state, "share": share}, version=state["candidate"], why="set by hand")
+            after = {**state, "share": share, "trial": state["trial"] if share else None}
+            self.audit.add("share", after, version=state["candidate"], why="set by hand")
 
     def promote(self) -> Version:
         """Put the candidate into production, whatever its outcomes are."""
