@@ -204,6 +204,21 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(serve):
     assert ask(client, [ROW]).status_code == 200
 
 
+def test_large_requests_share_a_bounded_memory(serve):
+    client = serve(limits=Limits(bytes=1_000))
+    assert ask(client, [ROW]).status_code == 200
+    assert serve.service.held == 0
+    serve.service.held = 64_000  # as if others were being read
+    answer = ask(client, [ROW])
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert serve.service.held == 64_000
+    serve.service.held = 0
+    for body, status in ((b"{", 400), (b" " * 2_000, 413)):
+        answer = client.post("/predict", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == status
+    assert serve.service.held == 0
+
+
 def test_other_types_addresses_and_methods_are_told(serve):
     client = serve()
     assert client.post("/predict", data={"rows": "1"}).status_code == 415
@@ -243,6 +258,20 @@ def test_columns_may_have_any_name(trained):
         assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 200
 
 
+def test_numbers_beyond_what_the_model_computes_with_are_refused(trained):
+    model = tequio.load(trained("raw")[0])
+    assert sorted(values.shape for values in model.common.model.values()) == [(1,), (1, 2)]
+    opposed = {name: np.array([[1, -1]] if values.ndim == 2 else [0], np.float32)
+               for name, values in model.common.model.items()}
+    served = Served(replace(model, common=replace(model.common, model=opposed)), "production")
+    with TestClient(make_app(Service(Versions(served))), "http://127.0.0.1") as client:
+        rows = [{"age": 50, "pulse": 50}, {"age": 1e300, "pulse": 1e300}]  # infinity minus infinity
+        told = ask(client, rows)
+        assert (told.status_code, told.json()["row"]) == (422, 1)
+        assert "row 1 has numbers that are too large" in told.json()["error"]
+        assert ask(client, rows[:1]).json()["answers"][0]["probabilities"] == {"no": 0.5, "yes": 0.5}
+
+
 ODD = st.one_of(st.floats(allow_nan=False), st.integers(-10**25, 10**25), st.text(max_size=4), st.none(), st.booleans(),
                 st.sampled_from(["Bern", " Bern", "?", "", "Łódź", "nan", "1.5", "1e5", 1e308, -0.0, 5e-324]))
 
@@ -254,6 +283,7 @@ def test_the_short_way_never_says_anything_else_than_the_general_one(trained, ro
     body = json.dumps({"rows": rows, "ids": [str(place) for place in range(len(rows))]}).encode()
     short = Desk(5).answer_small(versions, body)
     if short is not None:
+        assert b"null" not in short.body
         assert short.body == Desk(5).answer_json(versions, body).body
 
 

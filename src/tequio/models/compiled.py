@@ -57,20 +57,20 @@ class Compiled:
 
     def scores(self, rows: Sequence[msgspec.Struct]) -> Array | None:
         """What `Model.answered` gives for these rows, or None where it has to be asked."""
-        features = self._features(rows) if self._plain else None
-        if features is None:
-            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = self._features(rows) if self._plain else None
+            scores = None if features is None else self._scored(features)
+        return scores if scores is not None and np.isfinite(scores).all() else None
+
+    def _scored(self, features: Array) -> Array:
         if self._module is None:
             return self._answer.scores(self._prepared(features))
-        target = self._reading.schema.target
         if self._scaling is None or self._module.device != "cpu":
             outputs = outputs_of(self._module, self._prepared(features))
-            return np.asarray(scores_of(self._module.kind, outputs, target).numpy())
-        with np.errstate(over="ignore", invalid="ignore"):
-            for change in self._scaling:
-                features = change(features)
-            ready = np.ascontiguousarray(features, dtype=np.float32)
-        return self._outputs(ready) if np.isfinite(features).all() else None
+            return np.asarray(scores_of(self._module.kind, outputs, self._reading.schema.target).numpy())
+        for change in self._scaling:
+            features = change(features)
+        return self._outputs(np.ascontiguousarray(features, dtype=np.float32))
 
     def _outputs(self, rows: NDArray[np.float32]) -> Array:
         import torch
@@ -88,8 +88,7 @@ class Compiled:
                 row[place] = codes.get(row[place])
                 if row[place] is None:
                     return None
-        with np.errstate(over="ignore"):
-            features = np.array(values, dtype=np.float64).astype(self._dtype, copy=False)
+        features = np.array(values, dtype=np.float64).astype(self._dtype, copy=False)
         return features if np.isfinite(features).all() else None
 
     def _prepared(self, features: Array) -> Dataset:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 
 from tequio.errors import ConfigError, DataError, TequioError
 from tequio.models.answers_log import answers_of
@@ -23,6 +24,7 @@ from tequio.views.serving.requests import from_csv, from_json, is_id
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tequio.data.dataset import Array
     from tequio.models.answers_log import Answered, AnswersLog
     from tequio.views.serving.requests import Question
     from tequio.views.serving.versions import Served, Versions
@@ -89,10 +91,11 @@ class Desk:
         ignored: tuple[str, ...] = ()
         for version, places in _by_version(versions, ids):
             rows, first = {name: values[places] for name, values in question.columns.items()}, 0
-            with _explained(places):
+            with _explained(places), np.errstate(over="ignore", invalid="ignore"):
                 model = version.of(question.party)
                 for part, scores in model.answered(rows, unseen=question.unseen):
                     kept = [places[first + place] for place in part.places]
+                    _check_finite(scores, kept)
                     found = answers_of(model, [ids[place] for place in kept], scores)
                     answers |= {place: (version, answer) for place, answer in zip(kept, found, strict=True)}
                     first, ignored = first + part.given, part.ignored
@@ -135,6 +138,15 @@ def _explained(places: Sequence[int]) -> Iterator[None]:
                       column=error.column) from None
     except ConfigError as error:
         raise Refused(422, error.message, error.remedy.replace("--party NAME", 'send "party": "NAME"')) from None
+
+
+def _check_finite(scores: Array, places: Sequence[int]) -> None:
+    """Refuse rows with numbers so large that the model cannot compute with them."""
+    finite = np.isfinite(scores).reshape(len(scores), -1).all(axis=1)
+    if not finite.all():
+        row = places[int(np.argmin(finite))]
+        raise Refused(422, f"row {row} has numbers that are too large to compute with; the first row is 0",
+                      "fix the value; /schema says what is usual", row=row)
 
 
 def _check_version(versions: Versions, wanted: str) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _PATHS = frozenset(("/predict", "/health", "/metrics", *PAGES))
 LARGEST_HEADERS = 16 << 10
+_MOST_HELD = 64  # requests of the largest size, in memory at a time
 _PAUSE_SECONDS = 1.0
 _FAST_SECONDS = 0.002
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
@@ -70,6 +71,7 @@ class Service:
     source: Source | None = None
     metrics: metrics.Metrics = field(default_factory=metrics.Metrics)
     waiting: int = 0
+    held: int = 0
     is_fast: bool = False
 
     def __post_init__(self) -> None:
@@ -225,37 +227,44 @@ async def _predict(request: Request) -> Response:
     if kind not in ("application/json", "text/csv"):
         raise Refused(415, f"a request of type '{kind}' cannot be read",
                       "send JSON with 'Content-Type: application/json', or CSV with 'Content-Type: text/csv'")
-    body = await _body(request, service.limits)
-    if kind == "text/csv":
-        versions, options = service.versions, dict(request.query_params)
-        reply = await service.compute(lambda: service.desk.answer_csv(versions, body, options))
-    else:
-        reply = await service.answer_json(body)
+    async with _body(request, service) as body:
+        if kind == "text/csv":
+            versions, options = service.versions, dict(request.query_params)
+            reply = await service.compute(lambda: service.desk.answer_csv(versions, body, options))
+        else:
+            reply = await service.answer_json(body)
     service.metrics.answered(reply)
     return Response(reply.body, media_type="application/json")
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
-    """The whole body; one that is too large is not waited for."""
-    parts, size, more = [], int(request.headers.get("content-length", "0")[:20] or 0), True
-    if size <= limits.bytes:
-        size = 0
-        try:
-            async with asyncio.timeout(limits.seconds):
-                while more and size <= limits.bytes:
-                    message = await request.receive()
-                    if message["type"] != "http.request":
-                        raise Refused(400, "the request ended before its end", "send as many bytes as Content-Length "
-                                      "says")
-                    parts.append(message.get("body", b""))
-                    size, more = size + len(parts[-1]), message.get("more_body", False)
-        except TimeoutError:
-            raise Refused(408, f"the request did not arrive within {limits.seconds:g} seconds", "send it faster, or "
-                          "with fewer rows; Content-Length has to be its real length", unread=True) from None
-    if size > limits.bytes:
-        raise Refused(413, f"the request is larger than {limits.bytes} bytes", "send fewer rows at a time, or start "
-                      "the service with --largest-request 10MB", unread=more)
-    return b"".join(parts)
+@asynccontextmanager
+async def _body(request: Request, service: Service) -> AsyncIterator[bytes]:
+    """The whole body; one that is too large is not waited for, nor are more than fit into memory at a time."""
+    limits, parts, more = service.limits, [], True
+    size = int(request.headers.get("content-length", "0")[:20] or 0)
+    held = 0
+    try:
+        async with asyncio.timeout(limits.seconds):
+            while more and size <= limits.bytes:
+                message = await request.receive()
+                if message["type"] != "http.request":
+                    raise Refused(400, "the request ended before its end", "send as many bytes as Content-Length says")
+                parts.append(message.get("body", b""))
+                held, more = held + len(parts[-1]), message.get("more_body", False)
+                service.held += len(parts[-1])
+                size = max(size, held)
+                if service.held > _MOST_HELD * limits.bytes:
+                    raise Refused(503, "too many large requests are being read", "ask again in a second",
+                                  retry_after=1, unread=more)
+        if size > limits.bytes:
+            raise Refused(413, f"the request is larger than {limits.bytes} bytes", "send fewer rows at a time, or "
+                          "start the service with --largest-request 10MB", unread=more)
+        yield b"".join(parts)
+    except TimeoutError:
+        raise Refused(408, f"the request did not arrive within {limits.seconds:g} seconds", "send it faster, or with "
+                      "fewer rows; Content-Length has to be its real length", unread=True) from None
+    finally:
+        service.held -= held
 
 
 async def _health(request: Request) -> Response:
