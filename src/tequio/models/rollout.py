@@ -125,7 +125,8 @@ def decide(rule: Rule, share: float, version: int, production: Sequence[Sequence
                f"{evidence.production_mean:.3f} of {evidence.production:,}: difference {evidence.difference:+.3f}, at "
                f"least {evidence.low:+.3f}, at most {evidence.high:+.3f}")
     broken = [told for bound in rule.bounds if (told := _broken(bound, rule, candidate))]
-    surely = next((told for told in broken if told.startswith("surely")), "is surely worse" if evidence.high < 0 else "")
+    worse = "is surely worse" if evidence.high < 0 else ""
+    surely = next((told for told in broken if told.startswith("surely")), worse)
     if surely:
         return Step("withdrawn", version, share, 0.0, f"it {surely}: {numbers}", evidence)
     if broken:

@@ -253,7 +253,7 @@ def test_light_and_dark_follow_the_system_until_the_reader_chooses(opened):
 
 
 PAGES = ["/", "/run/fedavg-0", "/run/damaged", "/compare?run=fedavg-0&run=fedavgm-0&run=fedavgm-1", "/new",
-         "/partition?run=fedavg-0", "/tree/trees?row=4", "/compare"]
+         "/partition?run=fedavg-0", "/tree/trees?row=4", "/compare", "/models"]
 
 
 @pytest.mark.skipif(not Path(AXE).is_file(), reason="TEQUIO_AXE does not name axe.min.js")

@@ -49,7 +49,8 @@ def test_a_model_shows_versions_steps_curves_and_drift(page):
     assert "it is surely not worse by 0.1 or more: accuracy 0.900 of 120 outcomes against 0.800 of 220" in text
     assert "accuracy, confidence 0.95, margin 0.05, accuracy&gt;=0.5" in text
     drawn = re.findall(r'<svg class="chart"[^>]* role="img" aria-label="([^"]+)"', text)
-    assert drawn[0].startswith("accuracy over hours since the first answer: version 1 ends at 0.7818; version 2 ends at 0.9")
+    assert drawn[0].startswith("accuracy over hours since the first answer: version 1 ends at 0.7818; "
+                               "version 2 ends at 0.9")
     assert drawn[1].startswith("stability index of scores over hours")
     assert drawn[2] == ("stability index: input &lt;script&gt;alert(1)&lt;/script&gt; 0.31; the marks show what chance "
                         "rarely exceeds")
