@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(tequio.__file__).parent
 
 # Objects of other packages are known by what they can do: data frames, images, messages, errors of the command line.
-FOREIGN_OBJECTS_IN = ("data/inputs/", "engines/flower/", "cli/errors.py")
+FOREIGN_OBJECTS_IN = ("data/inputs/", "engines/flower/", "cli/errors.py", "models/sources.py")
 FOREIGN_NAMES = {"shape"}  # of arrays
 
 

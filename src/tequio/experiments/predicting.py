@@ -17,6 +17,7 @@ from tequio.experiments.running.results import Result
 from tequio.experiments.running.store import CONFIG, find_folder
 from tequio.experiments.running.table import Table
 from tequio.models.model import Model
+from tequio.models.sources import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -165,7 +166,7 @@ def _names(rows: Any) -> list[str]:
     if isinstance(rows, Mapping):
         return [str(name) for name in rows]
     if not isinstance(rows, str | Path):
-        return [str(name) for name in getattr(rows, "column_names", getattr(rows, "columns", ()))]
+        return column_names(rows)
     path = Path(rows)
     if path.suffix == ".parquet" and path.is_file():
         from pyarrow import parquet

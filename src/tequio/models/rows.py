@@ -16,10 +16,10 @@ from scipy import sparse
 
 from tequio.data.dataset import Dataset
 from tequio.data.inputs import content_of
-from tequio.data.inputs.column import columns_of
+from tequio.data.inputs.column import Column, columns_of
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.models.reading import Reading
-from tequio.models.sources import BATCH, batch_rows, batches, no_rows, usual_form
+from tequio.models.sources import BATCH, batch_rows, batches, column_names, is_pandas, no_rows, usual_form
 from tequio.models.values import codes, numbers, texts_of, truths
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Array, Schema
-    from tequio.data.inputs.column import Column, Columns
+    from tequio.data.inputs.column import Columns
 
 __all__ = ["BATCH", "Asked", "Reading", "Unseen", "asked", "batch_rows", "batches"]
 
@@ -75,8 +75,7 @@ def asked(reading: Reading, data: Any, *, target: Any = None, unseen: Unseen = "
 
 
 def _refuse_doubles(data: Any, wanted: set[str]) -> None:
-    columns = getattr(data, "columns", ()) if hasattr(data, "to_numpy") else getattr(data, "column_names", ())
-    counts = Counter(str(name) for name in columns)
+    counts = Counter(column_names(data))
     name = next((name for name, times in counts.items() if times > 1 and name in wanted), None)
     if name is not None:
         raise DataError(f"the table has {counts[name]} columns called '{name}'", remedy="rename all but one")
@@ -84,7 +83,7 @@ def _refuse_doubles(data: Any, wanted: set[str]) -> None:
 
 def _block(schema: Schema, data: Any) -> tuple[Array, tuple[str, ...]] | None:
     """The numbers of a pandas frame in one go, and what is ignored, where the model takes numbers only."""
-    if not hasattr(data, "iloc") or any(feature.domain is not None for feature in schema.features):
+    if not is_pandas(data) or any(feature.domain is not None for feature in schema.features):
         return None
     columns = tuple(data.columns)
     ignored: tuple[str, ...] = ()
@@ -242,7 +241,7 @@ def _with_truth(schema: Schema, truth: Any, count: int, keep: NDArray[np.bool_] 
 
 
 def _truth_columns(schema: Schema, truth: Any, count: int) -> list[Column]:
-    if isinstance(truth, list) and truth and hasattr(truth[0], "is_text"):
+    if isinstance(truth, list) and truth and isinstance(truth[0], Column):
         return truth
     values = None if truth is None else np.asarray(truth)
     if values is None or values.ndim == 0 or len(values) != count:

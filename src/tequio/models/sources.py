@@ -168,3 +168,14 @@ def _parquet_batches(path: Path, size: int) -> Iterator[Any]:
                     yield pyarrow.Table.from_batches([batch])
     except (pyarrow.ArrowException, OSError) as cause:
         raise DataError(f"'{path}' cannot be read as a Parquet file: {cause}") from cause
+
+
+def column_names(data: Any) -> list[str]:
+    """The columns of a data frame, as far as they have names."""
+    named = getattr(data, "columns", ()) if hasattr(data, "to_numpy") else getattr(data, "column_names", ())
+    return [str(name) for name in named]
+
+
+def is_pandas(data: Any) -> bool:
+    """Whether it is a pandas frame or a column of one."""
+    return hasattr(data, "iloc")
