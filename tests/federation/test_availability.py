@@ -9,6 +9,7 @@ import pytest
 
 from tequio.errors import DataError
 from tequio.federation.devices import DAY, Always, Diurnal, Markov, Trace
+from tequio.federation.rng import uniform
 
 NOBODY: Any = None
 PARTIES = np.arange(2000)
@@ -29,7 +30,8 @@ def test_always_needs_no_schedule() -> None:
 
 
 @pytest.mark.parametrize(("hour", "expected"), [(21.9, False), (22.1, True), (24.0, True), (29.9, True), (30.1, False),
-                                                (0.0, True), (5.9, True), (6.1, False), (24 * 30 + 23, True)])
+                                                (0.0, True), (5.9, True), (6.1, False), (24 * 30 + 23, True),
+                                                (22.0, True), (6.0, False), (30.0, False)])
 def test_diurnal_hours_run_past_midnight(hour: float, expected: bool) -> None:
     reachable = Diurnal(hours=8, start=22).schedule(NOBODY, 0)
     assert reachable(PARTIES[:3], hour * 3600).tolist() == [expected] * 3
@@ -40,6 +42,33 @@ def test_time_zones_spread_the_parties_over_the_day() -> None:
     shares = [reachable(PARTIES, 10 * DAY + hour * 3600).mean() for hour in range(24)]
     assert all(abs(share - 0.25) < 0.04 for share in shares)
     assert reachable(PARTIES, 0.0).tolist() != reachable(PARTIES, 12 * 3600.0).tolist()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5 * 3600.0, 0.5 * DAY, 3.2 * DAY, 100.9 * DAY])
+def test_hours_shift_with_the_zone_and_the_day(seconds: float) -> None:
+    parties, hours = PARTIES[:200], seconds / 3600 + 20 * uniform(5, "time zone", 0, PARTIES[:200])
+    expected = np.zeros(200, dtype=bool)
+    for day in range(int(seconds // DAY) - 9, int(seconds // DAY) + 9):
+        opens = 24 * day + 22 - 3 + 6 * uniform(5, "hours of the day", day, parties)
+        expected |= (opens <= hours) & (hours < opens + 8)
+    reachable = Diurnal(hours=8, start=22, zones=20, jitter=3).schedule(NOBODY, 5)
+    assert reachable(parties, seconds).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 7])
+def test_a_markov_state_is_that_of_the_last_slot_that_was_drawn_afresh(slot: int) -> None:
+    """Slots of 1,200 s; a slot is drawn afresh where its number is 1/e or more, and the first one always."""
+    def state(party: int, slot: int) -> bool:
+        drawn = uniform(4, "reachable", slot, np.array([party]))[0]
+        if drawn < 1 / np.e and slot > 0:
+            return state(party, slot - 1)
+        rest = (drawn - 1 / np.e) / (1 - 1 / np.e) if drawn >= 1 / np.e else drawn * np.e
+        return bool(rest < 3600 / 5400)
+
+    reachable = Markov(3600.0, 1800.0).schedule(NOBODY, 4)
+    expected = [state(party, slot) for party in range(300)]
+    assert reachable(PARTIES[:300], 1200.0 * slot).tolist() == expected
+    assert reachable(PARTIES[:300], 1200.0 * slot + 1199).tolist() == expected
 
 
 def test_a_markov_party_stays_and_switches_as_the_chain_does() -> None:
@@ -66,7 +95,8 @@ def test_a_trace_says_who_and_can_repeat(tmp_path) -> None:
     path.write_text("party,start,end\nana,0,10\nbo,5,20\nana,15,16\n")
     once, again = Trace(str(path)).schedule(VILLAGE, 0), Trace(str(path), period=30).schedule(VILLAGE, 0)
     everyone = np.arange(3)
-    assert once(everyone, 7.0).tolist() == [True, True, False]
+    assert once(everyone, 0.0).tolist() == [True, False, False]
+    assert once(everyone, 5.0).tolist() == once(everyone, 7.0).tolist() == [True, True, False]
     assert once(everyone, 10.0).tolist() == [False, True, False]
     assert once(everyone, 37.0).tolist() == [False, False, False]
     assert again(everyone, 37.0).tolist() == [True, True, False]

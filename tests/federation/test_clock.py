@@ -69,6 +69,25 @@ def test_a_party_that_cannot_be_in_time_does_no_work() -> None:
     assert federation.traffic.messages == 2  # one order and one answer
 
 
+def test_who_still_trains_at_the_deadline_is_too_slow() -> None:
+    # The model arrives after 1 s; training takes 1, 10 and 9 s.
+    clock = phones([1000, 1000, 1000], [10, 1, 10 / 9], deadline=10.0).clock
+    departure = clock.depart(np.arange(3), 1, float(BYTES), np.full(3, 10.0))
+    assert clock.too_slow(departure, np.arange(3)).tolist() == [False, True, True]
+    assert clock.too_slow(departure, np.array([0, 1])).tolist() == [False, True, False]
+    assert clock.hopeful(departure, np.arange(3)).tolist() == [0]
+    assert not phones([1000], [0.001]).clock.too_slow(departure, np.arange(3)).any()  # no deadline
+
+
+def test_models_sent_out_one_by_one_by_hand() -> None:
+    # 1,000 bytes down, 500 up at 500 and 1,000 bytes a second; 10 rows at 10 and 1 a second. The third has no link.
+    clock = phones([500, 1000, 0], [10, 1, 1], price=3.0).clock
+    assert clock.send_out(np.arange(3), 1, 1000.0, 500.0, np.full(3, 10.0)).tolist() == [4.0, 11.5, np.inf]
+    assert clock.totals.joules == pytest.approx(0.8 * (2 + 1) + 2 * (1 + 10) + 1.2 * (1 + 0.5))
+    assert clock.totals.cost == pytest.approx(3.0 * 2 * 1500 / 1e6)
+    assert (clock.totals.chosen, clock.totals.lost, clock.now) == (3, 1, 0.0)
+
+
 def test_an_exchange_closes_when_enough_have_answered() -> None:
     # Ends at 10, 12 and 15 as above; two of three are enough.
     federation = phones([500, 1000, 250], [10, 1, 5], wait_for=0.6, rules=LENIENT)
@@ -126,9 +145,20 @@ def test_time_passes_until_somebody_can_be_reached() -> None:
 
 def test_who_goes_offline_while_training_has_dropped_out() -> None:
     schedule = lambda parties, seconds: (parties != 0) | (seconds < 1.5)  # noqa: E731
-    federation = phones([1000, 1000], [10, 10], schedule=schedule, rules=LENIENT)
+    federation = phones([1000, 1000], [10, 10], schedule=schedule, rules=LENIENT, price=0.5)
     replies = federation.ask([0, 1], send, MODEL)
     assert (replies.parties.tolist(), replies.dropped) == ([1], (0,))
+    # Both heard the model for 1 s; one trained for 1 s and sent for 1 s, the other was lost half-way of its training.
+    assert federation.clock.totals.joules == pytest.approx(0.8 * 2 + 2 * 1.5 + 1.2 * 1)
+    assert federation.clock.totals.cost == pytest.approx(0.5 * 3 * BYTES / 1e6)
+    assert (federation.clock.totals.lost, federation.clock.totals.late) == (1, 0)
+
+
+def test_an_upload_that_the_deadline_cuts_off_costs_energy_until_then() -> None:
+    # Party 2 sends until 10, party 0 from 10 to 12, see above: at 11 it has sent for 1 s; party 1 trained for 7 s.
+    federation = phones([500, 1000, 250], [10, 1, 5], deadline=11.0, rules=LENIENT)
+    assert federation.ask([2, 0, 1], send, MODEL).late == (0, 1)
+    assert federation.clock.totals.joules == pytest.approx(0.8 * 12 + 2 * (1 + 2 + 7) + 1.2 * (4 + 1))
 
 
 def test_the_clock_survives_a_checkpoint() -> None:

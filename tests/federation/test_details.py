@@ -14,7 +14,10 @@ from tequio.errors import DataError, PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.aggregators.consistency import normalised
 from tequio.federation.aggregators.distances import krum_scores, shares_of
+from tequio.federation.averaging import summed_updates
+from tequio.federation.exchange import Replies, Reply
 from tequio.federation.population import elsewhere
+from tequio.federation.stages import SumCapacity, Summed, SummingStage
 from tequio.learners.linear import LogisticRegression
 
 
@@ -74,3 +77,37 @@ def test_an_average_lets_out_buffers_where_the_model_has_any():
     schema = Schema.of_numbers("ab", Target("classes", ("no", "yes")))
     assert FedAvg(**Parts(LogisticRegression())).disclosure(schema).arrays == ("update",)
     assert FedAvg(**Parts(Counting())).disclosure(schema).arrays == ("update", "buffers")
+
+
+class Revealing(SummingStage):
+    """Sums numbers that the test knows: party 0 holds (1, 2), party 1 holds (3, 6)."""
+
+    __tequio__ = ("stage", "revealing")
+
+    def total(self, federation, parties, name, weights, size, extra_counts=0, capacity=None):
+        held = np.array([[1.0, 2.0], [3.0, 6.0]])[parties]
+        return Summed(weights @ held / weights.sum(), parties, weights.sum(), {}, np.zeros(size, dtype=np.int64),
+                      (32, 1.0, len(parties)), weights, np.zeros(extra_counts, dtype=np.int64))
+
+
+def hidden_mean(*weights):
+    promise = {"update": {"by": "revealing", "layout": [("w", "f", (1,)), ("b", "f", ())], "rest": {}}}
+    replies = Replies((Reply(0, promise), Reply(1, promise)))
+    mean, _ = summed_updates(phones([1, 1], [1, 1]), (Revealing(),), replies, "update", np.array(weights))
+    return mean["w"].tolist(), mean["b"].tolist()
+
+
+def test_weights_of_a_hidden_sum_may_be_small_or_nought_but_not_all_and_none_below():
+    assert hidden_mean(0.25, 0.25) == ([2.0], 4.0)
+    assert hidden_mean(0.0, 0.5) == ([3.0], 6.0)
+    for weights in ((0.0, 0.0), (-0.5, 1.0), (np.nan, 1.0), (np.inf, 1.0)):
+        with pytest.raises(DataError, match="weights of a sum must be numbers from 0 upwards, and not all 0"):
+            hidden_mean(*weights)
+
+
+def test_a_sum_has_capacity_for_what_it_was_sized_for_and_no_more():
+    assert SumCapacity(4).shares(np.array([1.0, 0.5, 0.0, 1.0])).tolist() == [0.25, 0.125, 0.0, 0.25]
+    assert SumCapacity(2, weight=8.0).shares(np.array([8.0, 2.0])).tolist() == [0.5, 0.125]
+    assert SumCapacity(2).fewest == 0
+    with pytest.raises(DataError, match=r"sized for 2 parties of weight 1, but 2 joined with weights up to 1\.5"):
+        SumCapacity(2).shares(np.array([1.0, 1.5]))

@@ -115,6 +115,7 @@ def framed(skeleton: Any, tensors: bytes = b"") -> bytes:
     (framed({"model": {"\x00array": "0"}}, save({"0": np.ones(2, np.complex64)})), "may not cross"),
     (framed({"when": msgspec.msgpack.Ext(5, b"x")}), "Ext"),
     (framed({1: 2}), "names are strings"),
+    (MAGIC + struct.pack("<I", 2) + msgspec.msgpack.encode({}), "its skeleton is incomplete"),
 ])
 def test_well_formed_bytes_that_are_no_payload_are_refused(data: bytes, says: str) -> None:
     with pytest.raises(PayloadError, match=says):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tequio.federation import payload as payloads
 from tequio.federation.aggregation import Mean, Updates
-from tequio.federation.aggregators.consistency import has_clusters, inverted_softmax, splitting_point
-from tequio.federation.aggregators.trajectory import hessian_product
+from tequio.federation.aggregators.consistency import Consistency, has_clusters, inverted_softmax, splitting_point
+from tequio.federation.aggregators.trajectory import Trajectory, hessian_product
 from tequio.registry import build
 
 
@@ -101,6 +101,11 @@ def test_a_bounded_beginning_shortens_what_is_longer_than_the_median() -> None:
     alike, bounded = play(rounds), play(rounds, beginning="bounded")
     np.testing.assert_allclose(bounded[0].update["w"], shortened.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(alike[0].update["w"], rounds[0].mean(axis=0), rtol=1e-5)
+    # The second round has no discrepancies either.
+    rounds[1][3] *= 40
+    lengths = np.linalg.norm(rounds[1], axis=1)
+    shortened = rounds[1] * np.minimum(1.0, np.median(lengths) / lengths)[:, None]
+    np.testing.assert_allclose(play(rounds, beginning="bounded")[1].update["w"], shortened.mean(axis=0), rtol=1e-5)
     # With a history it is the trust that decides, and updates keep their length.
     trust = np.array(bounded[2].notes["trust"])
     np.testing.assert_allclose(bounded[2].update["w"], trust @ rounds[2], rtol=1e-4)
@@ -131,6 +136,44 @@ def test_a_blend_of_one_is_the_mean_bit_for_bit() -> None:
     for matrix, combined in zip(some_rounds(), play(some_rounds(), weights, blend=1.0), strict=True):
         expected = Mean().combine(updates(matrix, weights), {}).update
         assert combined.update["w"].tobytes() == expected["w"].tobytes()
+
+
+def test_a_blend_of_a_half_is_half_rows_and_half_trust() -> None:
+    # Before there is a history all are trusted alike: 0.5 (1, 3) + 0.5 (2, 2) = (1.5, 2.5) of 4.
+    combined = play([np.array([[0.0], [8.0]])], np.array([1.0, 3.0]), blend=0.5)[0]
+    assert combined.update["w"].tolist() == [5.0]
+
+
+def test_what_is_weighed_is_what_the_score_says() -> None:
+    rounds = [matrix / 50 for matrix in some_rounds(4)]  # so that discrepancies are below 1
+    for score in ("raw", "normalised", "windowed", "relative"):
+        played = play(rounds, score=score, window=2)
+        gaps = [np.array(combined.notes["discrepancy"]) for combined in played[2:]]
+        expected = {"raw": gaps[1], "normalised": gaps[1] / gaps[1].sum(), "relative": gaps[1] / np.median(gaps[1]),
+                    "windowed": (gaps[0] / gaps[0].sum() + gaps[1] / gaps[1].sum()) / 2}[score]
+        weights = np.exp(-expected)
+        np.testing.assert_allclose(played[3].notes["trust"], weights / weights.sum(), rtol=1e-9)
+    still = Consistency(score="relative")._scores(np.array([0.0, 0.0, 3.0]), updates(rounds[0][:3]), {})
+    assert still.tolist() == [0.0, 0.0, 3.0]
+
+
+def test_discrepancies_grow_with_the_updates() -> None:
+    rounds = some_rounds(3)
+    large = play([1e5 * matrix for matrix in rounds])[2].notes["discrepancy"]
+    np.testing.assert_allclose(large, 1e5 * np.array(play(rounds)[2].notes["discrepancy"]), rtol=1e-4)
+
+
+def test_strangeness_of_three_parties_by_hand() -> None:
+    # They have changed by 0, 1 and 10: medians of the distances 1 and 10, 1 and 9, 10 and 9.
+    none = np.zeros((0, 1))
+    before = Trajectory(np.arange(3), np.ones((3, 1)), np.zeros(1), np.zeros(1), none, none)
+    now = np.array([[1.0], [2.0], [11.0]])
+    np.testing.assert_allclose(before.strangeness(updates(now), now), np.array([5.5, 5.0, 9.5]) / 5.5)
+    assert before.strangeness(updates(now[1:]), now[1:]).tolist() == [1.0, 1.0]
+    # Where most stand still, one that moves at all is strange without measure.
+    before, now = Trajectory(np.arange(4), np.ones((4, 1)), np.zeros(1), np.zeros(1), none, none), np.ones((4, 1))
+    now[3] = 1.5
+    assert before.strangeness(updates(now), now).tolist() == [1.0, 1.0, 1.0, np.inf]
 
 
 @pytest.mark.parametrize("score", ["raw", "normalised", "windowed", "relative"])
@@ -254,3 +297,20 @@ def test_two_means_and_the_gap_statistic() -> None:
     assert has_clusters(np.array([0.1, 0.11, 0.12, 0.1, 0.9, 0.91]))
     assert not has_clusters(np.linspace(0.1, 0.2, 10))
     assert not has_clusters(np.full(5, 0.2))
+
+
+@pytest.mark.parametrize(("count", "distance"), [(4, 3.167458), (5, 2.629130), (6, 1.575238)])
+def test_two_groups_are_clusters_from_a_distance_on(count: int, distance: float) -> None:
+    """Scores from 3 to 4 and a pair above: distances are those of a gap statistic in plain numpy on the same draws."""
+    def scores(apart: float) -> Any:
+        return 3 + np.concatenate([np.linspace(0, 1, count - 2), [1 + apart, 1.3 + apart]])
+
+    assert has_clusters(scores(distance + 1e-5))
+    assert not has_clusters(scores(distance - 1e-5))
+
+
+def test_fldetector_judges_three_parties_and_moves_nothing_when_all_are_left_out() -> None:
+    aggregator, given = build("aggregator", "fldetector", {"window": 1}), updates(np.ones((3, 2)))
+    assert aggregator._suspects(given, {"0": [0.1], "1": [0.1], "2": [0.8]}).tolist() == [2]
+    alone = aggregator.combine(updates(np.ones((1, 2))), {"removed": np.array([0])})
+    assert alone.update["w"].tolist() == [0.0, 0.0]

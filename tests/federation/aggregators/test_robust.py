@@ -13,6 +13,8 @@ from scipy.optimize import minimize
 
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import Updates
+from tequio.federation.aggregators import distances
+from tequio.federation.aggregators.distances import columns_in_blocks, hostile_count
 from tequio.registry import build
 
 SHAPES = {"w": (4, 3), "b": (5,)}
@@ -53,6 +55,25 @@ def test_trimmed_mean(count: int, seed: int) -> None:
     expected = trim_mean(matrix, 0.25, axis=0)
     np.testing.assert_allclose(aggregate("trimmed-mean", matrix, trim=0.25), expected, rtol=1e-12)
     np.testing.assert_allclose(aggregate("trimmed-mean", matrix, trim=0.0), matrix.mean(axis=0), rtol=1e-12)
+
+
+def test_columns_come_in_blocks_of_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "_BLOCK_NUMBERS", 8)
+    for shape, widths in (((3, 5), [2, 2, 1]), ((9, 2), [1, 1]), ((0, 3), [3])):
+        matrix = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+        blocks = [block for _, block in columns_in_blocks(matrix)]
+        assert [block.shape[1] for block in blocks] == widths
+        np.testing.assert_array_equal(np.concatenate(blocks, axis=1), matrix)
+
+
+def test_as_many_may_be_hostile_as_the_share_says_and_the_rule_can_stand() -> None:
+    assert [hostile_count(0.2, parties, 9) for parties in (4, 5, 9, 10)] == [0, 1, 1, 2]
+    assert hostile_count(0.3, 10, 9) == 3  # 0.3 x 10 is a little less in binary
+    assert hostile_count(0.4, 3, -1) == 0
+    # (7 - 3) // 2 = 2 although 0.45 x 7 = 3.15, and (8 - 3) // 2 = 2 as well
+    for parties, kept in ((7, 5), (8, 6), (9, 6)):
+        aggregator = build("aggregator", "multi-krum", {"hostile": 0.45})
+        assert len(aggregator.combine(updates(random_matrix(parties, 0)), {}).notes["chosen"]) == kept
 
 
 def plain_krum_scores(matrix: Any, hostile: int) -> Any:
@@ -112,6 +133,19 @@ def test_the_geometric_median_of_a_line_is_its_middle_point() -> None:
     np.testing.assert_allclose(aggregate("geometric-median", matrix, steps=10_000, smoothing=1e-9)[0], 2, atol=1e-2)
 
 
+def test_the_geometric_median_does_not_depend_on_the_unit_and_stops_when_little_moves() -> None:
+    matrix = np.zeros((3, 17))
+    matrix[1:, 0] = 4.0, 10.0
+    aggregator = build("aggregator", "geometric-median", {"smoothing": 0.01, "steps": 3})
+    shares = aggregator.combine(updates(matrix), {}).notes["shares"]
+    for unit in (1e-6, 1e6):
+        assert aggregator.combine(updates(unit * matrix), {}).notes["shares"] == pytest.approx(shares)
+    # One step from the mean 14/3: over the distances 14/3, 2/3 and 16/3, no share moves by a half.
+    once = build("aggregator", "geometric-median", {"tolerance": 0.5}).combine(updates(matrix), {}).notes["shares"]
+    pull = np.array([3 / 14, 3 / 2, 3 / 16])
+    assert once == pytest.approx(pull / pull.sum())
+
+
 @rows_and_seeds
 def test_centred_clipping_over_two_rounds(count: int, seed: int) -> None:
     first, second = random_matrix(count, seed), random_matrix(count, seed + 50)
@@ -161,6 +195,7 @@ def test_foolsgold_over_two_rounds() -> None:
         history += matrix
         combined = aggregator.combine(updates(matrix), memory)
         memory, trust = combined.memory, plain_foolsgold(history)
+        np.testing.assert_allclose(memory["sums"], history)
         np.testing.assert_allclose(combined.notes["trust"], trust, atol=1e-9)
         np.testing.assert_allclose(combined.update["b"], np.average(matrix, axis=0, weights=trust)[12:], rtol=1e-9)
     trust = np.array(combined.notes["trust"])
@@ -188,6 +223,7 @@ def test_fltrust(count: int, seed: int) -> None:
 def test_fltrust_moves_nothing_when_nobody_is_trusted_and_needs_its_root() -> None:
     matrix = -np.ones((5, 17))
     np.testing.assert_array_equal(aggregate("fltrust", matrix, root=np.ones(17)), 0)
+    np.testing.assert_array_equal(aggregate("fltrust", matrix[:1], root=np.ones(17)), 0)
     with pytest.raises(ConfigError, match="own"):
         aggregate("fltrust", matrix)
 

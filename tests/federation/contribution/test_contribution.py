@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from tequio.data.dataset import Dataset, Schema
 from tequio.errors import ConfigError
-from tequio.federation.aggregation import Updates, shifted, weighted_mean
-from tequio.federation.contributions import Game, GTGShapley, LeaveOneOut, Shapley, game_of_updates
+from tequio.federation import contributions
+from tequio.federation.aggregation import Combined, Updates, shifted, weighted_mean
+from tequio.federation.contributions import Game, GTGShapley, LeaveOneOut, Shapley, game_of, game_of_updates
+from tequio.federation.exchange import Replies, Reply
+from tequio.federation.selection import RoundOutcome
 from tequio.registry import build
 
 RNG = np.random.default_rng(0)
@@ -80,6 +84,19 @@ def test_too_many_players_for_exact_values_are_refused_before_work():
     assert not counted.calls
 
 
+def test_the_most_players_for_exact_values_are_not_too_many(monkeypatch):
+    monkeypatch.setattr(contributions, "MOST_PLAYERS", 3)
+    assert Shapley().scores(Counted(GLOVES).game, RNG).values == pytest.approx([4 / 6, 1 / 6, 1 / 6])
+
+
+@pytest.mark.parametrize("combined", [None, Combined({})])
+def test_a_round_without_updates_to_a_common_model_has_no_game(combined):
+    context = SimpleNamespace(federation=SimpleNamespace(validation=[0]))
+    with pytest.raises(ConfigError, match="contributions are those of updates to a common model"):
+        game_of(context, RoundOutcome(Replies((Reply(0, {}),)), {}, combined))
+    assert game_of(context, RoundOutcome(Replies(()), {}, combined)) is None
+
+
 @settings(max_examples=40, deadline=None)
 @given(players=st.integers(1, 5), seed=st.integers(0, 10_000))
 def test_the_estimate_is_exact_for_small_cohorts(players, seed):
@@ -106,6 +123,43 @@ def test_a_round_that_changed_nothing_is_not_looked_at():
     counted = Counted({**GLOVES, 0b111: 5e-5})
     assert GTGShapley(enumerate=False).scores(counted.game, RNG).values.tolist() == [0.0, 0.0, 0.0]
     assert counted.calls == [[0b000, 0b111]]
+    counted = Counted({**GLOVES, 0b111: 5e-5})
+    assert GTGShapley().scores(counted.game, RNG).values.tolist() == [0.0, 0.0, 0.0]
+    assert counted.calls == [[0b000, 0b111]]
+
+
+def test_a_change_of_just_the_truncation_counts():
+    each_one = {mask: float(mask.bit_count()) for mask in range(8)}
+    for enumerate in (True, False):
+        assert GTGShapley(truncation=3.0, enumerate=enumerate).scores(Counted(each_one).game, RNG).values.any()
+    scores = GTGShapley(truncation=1.0, enumerate=False).scores(Counted(each_one).game, RNG)
+    assert scores.values == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_all_coalitions_are_tried_where_permutations_would_visit_as_many():
+    # Four players in one permutation each visit 16 coalitions, which are all there are; of five players 25 of 32.
+    assert GTGShapley(permutations=1).scores(random_game(4, 0).game, RNG).converged
+    game = random_game(5, 0).game
+    assert not GTGShapley(permutations=1).scores(game, RNG).converged
+    assert game.evaluations < 32
+
+
+def test_it_draws_no_more_permutations_than_it_may():
+    rng, same = np.random.default_rng(2), np.random.default_rng(2)
+    GTGShapley(enumerate=False, permutations=1, tolerance=1e-9).scores(random_game(5, 3).game, rng)
+    for first in range(5):
+        same.permutation(np.delete(np.arange(5), first))
+    assert rng.random() == same.random()
+
+
+@pytest.mark.parametrize(("history", "tolerance", "converged"), [
+    ([1.0, 1.0], 0.1, False), ([1.0, 1.0, 1.0], 0.1, True), ([9.0, 1.0, 1.0, 1.0], 0.1, True),
+    ([1.0, 1.0, 1.3], 0.15, False), ([1.0, 1.0, 1.3], 0.17, True), ([0.25, 1.0, 1.0], 0.25, False),
+    ([0.25, 1.0, 1.0], 0.26, True)])
+def test_values_have_converged_when_the_last_three_lie_close_to_the_last(history, tolerance, converged):
+    """Mean distances of 0, 0.2 of 1.3 (0.154), and 0.25 of 1."""
+    how = GTGShapley(window=3, tolerance=tolerance)
+    assert how._converged([np.array([value]) for value in history]) is converged
 
 
 def test_a_permutation_ends_where_its_coalition_is_worth_what_everybody_is():

@@ -140,7 +140,8 @@ def test_a_candidate_that_fails_to_report_is_left_out_or_stops_the_run() -> None
 
 
 def test_scheduled_random_can_upload_in_order_of_finishing() -> None:
-    assert sorted(choose(everyone(), "scheduled-random").parties.tolist()) == [0, 1, 2, 3]
+    drawn = np.random.default_rng(0).choice(4, 4, replace=False)
+    assert choose(everyone(), "scheduled-random").parties.tolist() == drawn.tolist() == [3, 2, 0, 1]
     assert choose(everyone(), "scheduled-random", order="finish").parties.tolist() == [1, 2, 0, 3]
     assert len(choose(everyone(), "scheduled-random", fraction=0.3).parties) == 2  # rounded up
 
@@ -153,6 +154,16 @@ def test_the_adaptive_deadline_cuts_where_useful_updates_a_second_are_most() -> 
     # Rounds that always take 100 s longer than planned are worth filling.
     late = {"delay": 100.0, "answering": 1.0}
     assert choose(everyone(), "adaptive-deadline", late, half=2.0).parties.tolist() == [1, 2, 0, 3]
+    # After 12, 15, 19 and 31 s: 0.056, 0.067, 0.063 and 0.043 a second.
+    late = {"delay": 4.0, "answering": 1.0}
+    assert choose(everyone(), "adaptive-deadline", late, half=2.0).parties.tolist() == [1, 2]
+
+
+def test_useful_updates_a_second_by_hand() -> None:
+    selector = AdaptiveDeadline(half=2.0)
+    assert selector.rates(np.array([8.0, 11.0])) == pytest.approx([(2 / 3) / 8, 1 / 11])
+    assert selector.rates(np.array([8.0, 11.0]), 0.5) == pytest.approx([0.4 / 8, (2 / 3) / 11])
+    assert selector.rates(np.array([0.0])) == pytest.approx([(2 / 3) / 1e-9])
 
 
 def test_the_adaptive_deadline_leaves_time_for_the_usual_delay() -> None:

@@ -113,6 +113,14 @@ def test_greedyfed_can_value_updates_by_their_share_in_what_the_round_gained():
     assert values.sum() == pytest.approx(np.sign(scored["gain"]))
 
 
+def test_s_fedavg_moves_the_relevance_of_those_who_answered_towards_their_scores():
+    play = Play("s-fedavg", {"count": 2, "keep": 0.75}).round()
+    scored, expected = play.of("contribution")[0], np.full(6, 1 / 6)
+    expected[scored["parties"]] = 0.75 / 6 + 0.25 * np.array(scored["scores"])
+    assert play.state.memory["selector"]["relevance"] == pytest.approx(expected)
+    assert np.count_nonzero(expected != 1 / 6) == 2
+
+
 def test_a_round_is_scored_with_any_selector_where_the_config_asks_for_it():
     play = Play("all", contribution=build("contribution", "leave-one-out"))
     play.round()

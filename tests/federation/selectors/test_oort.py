@@ -68,15 +68,48 @@ def test_memory_holds_those_that_answered_and_who_is_worn_out_is_not_chosen_for_
     assert selector.choose(turn(federation, memory)).parties.tolist() == [3, 4]
 
 
+def test_a_fraction_is_rounded_up_and_no_more_are_chosen_than_can_be_reached() -> None:
+    federation = phones([1000.0] * 5, [10.0] * 5)
+    assert len(Oort(fraction=0.5).choose(turn(federation, {})).parties) == 3
+    few = SelectionContext(federation, np.array([1, 4]), {}, np.random.default_rng(0))
+    assert Oort(fraction=0.5).choose(few).parties.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(("round", "new"), [(1, 8), (2, 4), (3, 2), (4, 1), (9, 1)])
+def test_the_share_of_new_parties_halves_every_round_down_to_its_least(round: int, new: int) -> None:
+    federation = phones([1000.0] * 30, [10.0] * 30)
+    selector = Oort(count=10, explore=0.8, explore_decay=0.5, explore_least=0.1)
+    memory = observed(selector, federation, {}, dict.fromkeys(range(12), 1.0))
+    federation.round = round
+    chosen = selector.choose(turn(federation, memory)).parties
+    assert (len(chosen), int((chosen >= 12).sum())) == (10, new)
+
+
+def test_a_single_place_goes_to_the_best_and_none_to_those_worn_out() -> None:
+    federation = phones([1000.0] * 2, [10.0] * 2)
+    memory = observed(Oort(), federation, {}, {0: 0.0, 1: 5.0})
+    greedy = {"explore": 0.0, "explore_least": 0.0}
+    assert Oort(count=1, **greedy).choose(turn(federation, memory)).parties.tolist() == [1]
+    assert not len(Oort(count=1, most=1, **greedy).choose(turn(federation, memory)).parties)
+
+
+def test_without_a_clock_all_parties_are_as_fast() -> None:
+    federation = phones([1000.0] * 2, [10.0] * 2)
+    reply = RoundOutcome(Replies((Reply(1, {"loss": 2.0, "rows": 10}),)), {})
+    assert Oort().observe(turn(federation, {}), reply)["seconds"].tolist() == [0.0]  # no exchange so far
+    federation.clock = None
+    assert Oort().observe(turn(federation, {}), reply)["seconds"].tolist() == [0.0]
+
+
 def test_the_pacer_lets_slower_parties_in_when_utility_falls() -> None:
     federation, selector = phones([1000.0] * 3, [10.0] * 3), Oort(count=1, window=2)
     memory: dict[str, Any] = {}
     percentiles = []
-    for round, loss in enumerate([5.0, 5.0, 1.0, 1.0, 4.0, 4.0], start=1):
+    for round, loss in enumerate([5.0, 5.0, 1.0, 1.0, 4.0, 4.0, 4.0, 4.0], start=1):
         federation.round = round
         memory = observed(selector, federation, memory, {0: loss})
         percentiles.append(memory["percentile"])
-    assert percentiles == [30.0, 30.0, 30.0, 40.0, 40.0, 40.0]
+    assert percentiles == [30.0, 30.0, 30.0, 40.0, 40.0, 40.0, 40.0, 40.0]
 
 
 @pytest.mark.parametrize("loss", [0.0, -3.0])

@@ -11,10 +11,11 @@ from scipy.stats import chisquare
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation.exchange import Replies, Reply
+from tequio.federation.rng import stream
 from tequio.federation.selection import RoundOutcome, SelectionContext, draw_by_weight, top_places
 from tequio.federation.selectors.by_loss import ActiveParties, PowerOfChoice
 from tequio.federation.selectors.by_value import GreedyFed, SFedAvg, UpperConfidence, Values
-from tequio.federation.selectors.drawn import FilteredParties, StratifiedParties, shared_out
+from tequio.federation.selectors.drawn import FilteredParties, InTurn, StratifiedParties, shared_out
 
 
 class Federation(SimpleNamespace):
@@ -31,8 +32,8 @@ class Federation(SimpleNamespace):
 
 
 def turn(parties=4, memory=None, eligible=None, seed=0, round=1, **facts) -> SelectionContext:
-    federation: Any = Federation(**{"sizes": np.full(parties, 25), "round": round, "groups": np.zeros(parties, int),
-                                    "record": lambda kind, facts: None, **facts})
+    federation: Any = Federation(**{"sizes": np.full(parties, 25), "round": round, "seed": 0,
+                                    "groups": np.zeros(parties, int), "record": lambda kind, facts: None, **facts})
     return SelectionContext(federation, np.arange(parties) if eligible is None else np.array(eligible), memory or {},
                 np.random.default_rng(seed))
 
@@ -76,7 +77,8 @@ def test_afl_takes_the_highest_values_in_its_top_form():
 
 def test_afl_lowers_the_cut_where_it_would_leave_too_few():
     selector = ActiveParties(count=3, excluded=0.9, explored=0.0)
-    assert selector.choose(turn(memory={"values": np.arange(4.0)})).parties.tolist() == [1, 2, 3]
+    for seed in range(20):
+        assert selector.choose(turn(memory={"values": np.arange(4.0)}, seed=seed)).parties.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("loss", "expected"), [("mean", 2.0 / 5), ("sum", 2.0 * 5)])
@@ -103,6 +105,12 @@ def test_greedyfed_tries_everybody_once_and_fills_the_last_round_up():
     assert [len(parties) for parties in tried] == [3, 3, 3]
     assert sorted({party for parties in tried for party in parties}) == list(range(7))
     assert len(set(tried[0] + tried[1])) == 6
+
+
+def test_greedyfed_fills_up_with_tried_parties_once_each():
+    memory = {"order": np.arange(4), "tried": np.array([True, True, False, True])}
+    for seed in range(10):
+        assert GreedyFed(count=4).choose(turn(memory=memory, seed=seed)).parties.tolist() == [0, 1, 2, 3]
 
 
 def test_greedyfed_then_takes_the_largest_means():
@@ -135,6 +143,12 @@ def test_s_fedavg_chooses_a_tenth_unless_told_otherwise():
     assert len(SFedAvg(fraction=0.5).choose(turn(30)).parties) == 15
 
 
+def test_s_fedavg_begins_with_equal_shares_of_one():
+    assert SFedAvg().choose(turn(4)).memory["relevance"].tolist() == [0.25] * 4
+    nobody = RoundOutcome(Replies(()), {})
+    assert SFedAvg().observe(turn(4, validation=[0]), nobody)["relevance"].tolist() == [0.25] * 4
+
+
 # Power of choice, groups, filters.
 
 def test_power_of_choice_takes_the_highest_reported_losses_and_the_unknown_first():
@@ -144,6 +158,10 @@ def test_power_of_choice_takes_the_highest_reported_losses_and_the_unknown_first
     assert choice.parties.tolist() == [1, 2]
     after = selector.observe(turn(memory=choice.memory), told(p1=(0.05, 10), p2=(0.5, 10)))
     assert after["losses"].tolist() == [0.3, 0.05, 0.5, 0.2]
+
+
+def test_power_of_choice_that_asks_does_not_need_losses_from_training():
+    assert PowerOfChoice().observe(turn(), RoundOutcome(Replies((Reply(0, {"model": {}}),)), {})) == {}
 
 
 def test_power_of_choice_draws_candidates_by_their_rows():
@@ -170,8 +188,17 @@ def test_places_are_shared_out_by_weight_within_the_room_there_is(places, room, 
     assert np.all(np.abs(given - expected) <= 0.5)
 
 
+def test_parties_take_turns_in_an_order_drawn_once_and_those_away_miss_theirs():
+    order = stream(0, "turns").permutation(5).tolist()
+    expected = [sorted(order[:2]), sorted(order[2:4]), order[4:], sorted(order[:2])]
+    assert [InTurn(count=2).choose(turn(5, round=round)).parties.tolist() for round in (1, 2, 3, 4)] == expected
+    assert InTurn(count=2).choose(turn(5, round=0)).parties.tolist() == expected[0]
+    assert InTurn(count=2).choose(turn(5, round=2, eligible=[order[3], order[0]])).parties.tolist() == [order[3]]
+    assert InTurn().choose(turn(5, round=7)).parties.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_filters_keep_parties_out():
-    sizes = np.array([5, 10, 20, 40, 80, 160])
+    sizes = np.array([5, 10, 20, 40, 100, 101])
     selector = FilteredParties({"name": "all"}, without=("2",), fewest_rows=10, most_rows=100)
     assert selector.choose(turn(6, sizes=sizes)).parties.tolist() == [1, 3, 4]
 
