@@ -7,7 +7,9 @@ from .drawing import Picture
 _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, the dashboard", "plain"),
            ("studies, bench", "published numbers, our own speed", "plain"),
            ("probing", "attacks on the privacy of finished runs", "secret"),
+           ("sklearn", "estimators for scikit-learn", "plain"),
            ("experiments", "configs, runs, sweeps, comparisons", "plain"),
+           ("models", "what a run ends with, to be asked and used", "model"),
            ("attacks", "what hostile parties do", "secret"),
            ("algorithms", "programs at the coordinator", "coordinator"),
            ("engines", "carry tasks and replies", "coordinator"),
@@ -22,13 +24,13 @@ _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, th
 def architecture() -> Picture:
     """The layers of the package."""
     picture = Picture(
-        467, "Layers of tequio",
-        "Fourteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
+        529, "Layers of tequio",
+        "Sixteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
     for number, (name, what, kind) in enumerate(_LAYERS):
         top = 16 + 31 * number
         picture.box(70, top, 140, 26, name, kind=kind, style="s", bold=True)
         picture.text(224, top + 18, what, "s", anchor="start")
-    picture.arrow((40, 24), (40, 441), kind="coordinator", thick=2.5)
+    picture.arrow((40, 24), (40, 503), kind="coordinator", thick=2.5)
     picture.text(540, 206, "imports", "sm")
     picture.text(540, 224, "only", "sm")
     picture.text(540, 242, "downwards", "sm")

@@ -27,6 +27,8 @@ def predict(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all predictions as .csv or .parquet.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Also give the probability of every class.")] = False,
     party: Annotated[str, typer.Option(metavar="NAME", help="Ask this party's own model.")] = "",
+    home: Annotated[Path | None, typer.Option(metavar="FOLDER", help="At a party, its folder: the coordinator has to "
+                                              "have signed the model, and the party's own part is put to it.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say for each row why: a tree's rule, or the columns that "
                                           "count most.")] = False,
     unseen: Annotated[str, typer.Option(metavar="error|fill|skip", help="Values that the model cannot use: stop, take "
@@ -47,7 +49,7 @@ def predict(
 
     if out is not None and out.resolve() == data.resolve():
         raise ConfigError(f"'{out}' holds the rows to predict", remedy="choose another file for --out")
-    found = opened(model, party)
+    found = opened(model, party, home)
     named = default_id(model, data) if id is None else id
     seen = Seen(top if out is not None or not as_json else None, frozenset(only or ()))
     with written_to(out) as write:

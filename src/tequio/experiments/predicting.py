@@ -16,7 +16,7 @@ from tequio.experiments.config.complete import load_config
 from tequio.experiments.running.results import Result
 from tequio.experiments.running.store import CONFIG, find_folder
 from tequio.experiments.running.table import Table
-from tequio.models.model import Model
+from tequio.models.model import COORDINATOR, Model
 from tequio.models.sources import column_names
 
 if TYPE_CHECKING:
@@ -65,8 +65,14 @@ def predict(model: Model | Result | str | Path, rows: Any, *, party: str = "", u
     return table
 
 
-def opened(model: Model | Result | str | Path, party: str = "") -> Model:
-    """The model that is meant."""
+def opened(model: Model | Result | str | Path, party: str = "", home: Path | None = None) -> Model:
+    """The model that is meant; at a party, whose folder is `home`, one that its coordinator signed."""
+    if home is not None and isinstance(model, str | Path):
+        from tequio.models.publishing import load_at_party
+
+        if party not in ("", COORDINATOR):
+            raise ConfigError("a party answers with its own model", remedy="leave --party out")
+        return load(model, party=party, authority=home) if party else load_at_party(Path(model), home)
     found = model if isinstance(model, Model) else model.trained if isinstance(model, Result) else load(model)
     return found.of(party) if party else found
 

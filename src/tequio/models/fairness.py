@@ -23,6 +23,7 @@ import numpy as np
 
 from tequio.errors import ConfigError, DataError, PayloadError, nearest
 from tequio.models.rows import asked, batches
+from tequio.models.statistics import wilson
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +40,6 @@ HIDDEN = "(few rows)"
 
 _MOST_GROUPS = 30
 _DRAWS = 2000
-_NORMAL = 1.959963984540054
-"""The 97.5 % point of the standard normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def rates(counts: GroupCounts, positive: str) -> dict[str, dict[str, Any]]:
         rows: dict[str, Any] = {"rows": int(table.sum())}
         for rate, (some, all) in _fractions(table, place).items():
             rows[rate] = some / all if all else float("nan")
-            rows[f"{rate} low"], rows[f"{rate} high"] = wilson(some, all)
+            rows[f"{rate} low"], rows[f"{rate} high"] = wilson(some, all) if all else (np.nan, np.nan)
         rows |= _calibration(counts, name, place)
         found[name] = rows
     return found
@@ -202,16 +201,6 @@ def gaps(counts: GroupCounts, positive: str, *, seed: int = 0) -> dict[str, dict
                                    np.maximum(first[2], second[2]))
     return {called: {"gap": gap, "low": float(np.quantile(apart, 0.025)), "high": float(np.quantile(apart, 0.975)),
                      "by_chance": float(np.quantile(alike, 0.95))} for called, (gap, apart, alike) in drawn.items()}
-
-
-def wilson(some: int, all: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson, 1927)."""
-    if not all:
-        return float("nan"), float("nan")
-    share, square = some / all, _NORMAL**2
-    middle = (share + square / (2 * all)) / (1 + square / all)
-    half = _NORMAL * np.sqrt(share * (1 - share) / all + square / (4 * all * all)) / (1 + square / all)
-    return float(max(middle - half, 0.0)), float(min(middle + half, 1.0))
 
 
 def reliability(counts: GroupCounts, positive: str) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:

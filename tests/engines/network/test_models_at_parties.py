@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tequio
+from tequio.cli.main import call
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.models.publishing import load_at_party, publish
 
@@ -24,7 +25,7 @@ PERSONAL = {
 
 
 @pytest.mark.parametrize("name", PERSONAL)
-def test_a_party_answers_as_it_does_in_a_simulation(name, federation, tmp_path):
+def test_a_party_answers_as_it_does_in_a_simulation(name, federation, tmp_path, capsys):
     file = tmp_path / f"{name}.toml"
     file.write_text(f'name = "{name}"\n{DEALT}{PERSONAL[name]}')
     here = tequio.run(file, engine={"name": "local", "workers": 1}, output={"folder": str(tmp_path / "here")}).trained
@@ -37,6 +38,14 @@ def test_a_party_answers_as_it_does_in_a_simulation(name, federation, tmp_path):
         own = here.of(str(party)) if str(party) in here.parties else here
         model = load_at_party(tmp_path / "published", home.folder.parent / str(party))
         assert (model.predict_proba(rows) == own.predict_proba(rows)).all()
+    printed = capsys.readouterr()
+    (tmp_path / "rows.csv").write_text(",".join(f"pixel_{place}" for place in range(64)) + "\n" +
+                                       "\n".join(",".join(map(repr, row.tolist())) for row in rows) + "\n")
+    code = call(["predict", str(tmp_path / "published"), "--home", str(home.folder.parent / "4"), "--data",
+                 str(tmp_path / "rows.csv"), "--out", str(tmp_path / "told.csv")])
+    assert code == 0, printed
+    told = [line.split(",")[1] for line in (tmp_path / "told.csv").read_text().splitlines()[1:]]
+    assert told == [str(answer) for answer in own.predict(rows)]
     with pytest.raises(PermissionDenied, match="is not signed"):
         load_at_party(there.folder, home.folder.parent / "0")
 
