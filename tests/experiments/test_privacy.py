@@ -199,3 +199,11 @@ def test_a_config_without_privacy_keeps_its_hash():
     plain = complete({"data": {"name": "digits"}})
     assert config_hash(plain) == config_hash(complete({"data": {"name": "digits"}, "privacy": {"delta": 1e-5}}))
     assert config_hash(plain) != config_hash(complete({"data": {"name": "digits"}, "privacy": {"epsilon": 1.0}}))
+
+
+def test_a_private_model_does_not_tell_the_most_frequent_categories(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("colour,size,y\n" + "red,1.5,yes\nblue,2.5,no\nred,3.5,yes\nblue,0.5,no\nred,1.0,no\n" * 16)
+    table = data(name="csv", path=str(rows), target="y", prepare=["one-hot"], one_class="allow")
+    assert scenario(data=table).reading.usual == {}
+    assert scenario(data=table, stages=[]).reading.usual == {"colour": "red"}

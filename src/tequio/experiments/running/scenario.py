@@ -96,9 +96,11 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     if hostility is not None:
         algorithm = with_parts(algorithm, attack=hostility)
     algorithm, ledger = with_ledger(config, algorithm, population, rules, clock, hostility)
+    reading = Reading.of(raw, *fitted)
+    if ledger is not None:  # no budget pays for what the most frequent categories say of the rows
+        reading = replace(reading, usual=raw.source.usual)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
-                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger,
-                    reading=Reading.of(raw, *fitted))
+                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, reading=reading)
 
 
 def make_algorithm(config: Config) -> Algorithm:
