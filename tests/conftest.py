@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+
+# One compute thread per process, as in runs: libraries read this when they are loaded. Threads of several processes
+# that wait for each other on few cores can be slower than one by far.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and Python leaves it so.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
