@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import toy
@@ -93,6 +95,16 @@ def test_nothing_to_validate_on_and_wrong_metrics_are_refused() -> None:
     federation = toy.federation(toy.targets([8.0] * 4), split=SPLIT)
     with pytest.raises(PartyError, match="cannot be compared by 'accuracy' here"):
         adopt(federation, algorithm, state, federation.everyone(), Adoption(metric="accuracy"))
+
+
+@pytest.mark.parametrize(("scorer", "local"), [(toy.LeastSquares(), None), (object(), toy.FULL_BATCH)])
+def test_what_is_not_trained_by_steps_cannot_be_fine_tuned(scorer: object, local: object) -> None:
+    class Fitted(SimpleNamespace):
+        """An algorithm that fits models in one go."""
+
+    algorithm = Fitted(scorer=scorer, components=SimpleNamespace(local=local))
+    with pytest.raises(ConfigError, match=r"cannot be fine-tuned: they are fitted in one go.*fine_tune_epochs = 0"):
+        evaluate_fine_tuned(toy.federation(toy.targets(1.0)), algorithm, None, "test", np.arange(1), epochs=2)
 
 
 def test_fine_tuning_is_reported_beside_the_model_as_it_is_and_keeps_nothing() -> None:

@@ -10,6 +10,8 @@ from phones import BYTES, MODEL, SendSettings, phones, send
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
+from tequio.federation.clock import LONGEST_WAIT, Clock
+from tequio.federation.devices import Mobile
 from tequio.federation.federation import Rules
 from tequio.learners.learner import LocalTraining
 
@@ -43,6 +45,12 @@ def test_uploads_by_number_or_all_at_once() -> None:
     at_once = phones([500, 1000, 250], [10, 1, 5], uploads="parallel")
     at_once.ask([2, 0, 1], send, MODEL)
     assert at_once.clock.now == 15.0
+
+
+def test_a_clock_draws_by_seed_nought_unless_told_otherwise() -> None:
+    parties, devices = np.arange(3), Mobile()
+    drawn = Clock(devices, np.full(3, 10.0)).resources(parties, 1)
+    assert drawn.speed.tolist() == devices.resources(0, 1, parties).speed.tolist()
 
 
 def test_epochs_and_steps_take_time() -> None:
@@ -93,6 +101,31 @@ def test_an_exchange_closes_when_enough_have_answered() -> None:
     federation = phones([500, 1000, 250], [10, 1, 5], wait_for=0.6, rules=LENIENT)
     assert federation.ask([2, 0, 1], send, MODEL).late == (1,)
     assert federation.clock.now == 12.0
+    # A third is one of three, and a half is two of four: 1 + 1 + 1, and as much again for each later upload.
+    third = phones([500, 1000, 250], [10, 1, 5], wait_for=1 / 3, rules=LENIENT)
+    assert third.ask([2, 0, 1], send, MODEL).parties.tolist() == [2]
+    half = phones([1000] * 4, [10] * 4, wait_for=0.5, rules=LENIENT)
+    assert half.ask(range(4), send, MODEL).parties.tolist() == [0, 1]
+    assert half.clock.now == 4.0
+
+
+def test_an_exchange_closes_with_the_last_answer_before_the_deadline() -> None:
+    federation = phones([500, 1000, 250], [10, 1, 5], deadline=60.0)
+    assert len(federation.ask([2, 0, 1], send, MODEL)) == 3
+    assert federation.clock.now == 15.0
+    # Without a deadline the last of those that are still there ends it: 1 + 1 + 1 and 1 + 5 + 1 s; party 0 is lost.
+    schedule = lambda parties, seconds: (parties != 0) | (seconds < 1.5)  # noqa: E731
+    federation = phones([1000] * 3, [10, 10, 2], schedule=schedule, rules=LENIENT)
+    assert federation.ask([0, 1, 2], send, MODEL).parties.tolist() == [1, 2]
+    assert federation.clock.now == 7.0
+
+
+def test_what_is_sent_to_single_parties_goes_at_the_pace_of_the_largest() -> None:
+    federation = phones([1000, 1000], [10, 10])
+    extra = {0: {}, 1: MODEL}
+    federation.ask([0, 1], send, MODEL, each=extra)
+    assert federation.clock.last.parties.tolist() == [0, 1]
+    assert federation.clock.last.ends[0] == 2 + 1 + 1  # 2,000 bytes come down, and 1,000 go up
 
 
 def test_half_of_the_parties_vanish_in_the_middle() -> None:
@@ -138,6 +171,8 @@ def test_time_passes_until_somebody_can_be_reached() -> None:
     federation = phones([1000, 1000], [10, 10], schedule=lambda parties, seconds: (parties == 1) & (seconds >= 200))
     assert federation.reachable().tolist() == [1]
     assert (federation.clock.now, federation.clock.totals.waited) == (240.0, 240.0)
+    just = phones([1000], [10], schedule=lambda parties, seconds: np.full(len(parties), seconds >= LONGEST_WAIT))
+    assert just.reachable().tolist() == [0]
     never = phones([1000], [10], schedule=lambda parties, seconds: np.zeros(len(parties), dtype=bool))
     with pytest.raises(QuorumError, match="none of 1 eligible parties can be reached, nor was any in the 14 virtual"):
         never.reachable()
@@ -172,6 +207,26 @@ def test_the_clock_survives_a_checkpoint() -> None:
         one.ask([0, 1], send, MODEL)
     assert fresh.clock.metrics() == federation.clock.metrics()
     assert fresh.clock.counts.tolist() == [2, 0, 1]
+    fresh.clock.restore(saved)  # what came after is forgotten
+    assert fresh.clock.counts.tolist() == [1, 0, 1]
+
+
+def test_what_a_round_added_is_told_apart_from_the_whole_run() -> None:
+    federation = phones([500, 1000, 250], [10, 1, 5], deadline=12.0, rules=LENIENT)
+    federation.ask([2, 0, 1], send, MODEL)
+    since, earlier = federation.clock.now, replace(federation.clock.totals)
+    federation.ask([0, 2], send, MODEL)  # the model comes in 4 s; uploads end after 1 + 2 and 4 s more
+    row = federation.clock.metrics(since, earlier)
+    assert (row["clock.round_chosen"], row["clock.round_updates"], row["clock.updates"]) == (2, 2, 4)
+    assert (row["clock.round_seconds"], row["clock.late"], row["clock.coverage"]) == (11.0, 1, 2)
+
+
+def test_the_text_of_a_federation_shows_no_parties() -> None:
+    shown = repr(phones([1000], [10], schedule=lambda parties, seconds: parties >= 0))
+    assert "clock=Clock(devices=" in shown
+    for name in ("population", "engine", "record", "validation", "root", "notary", "sizes", "schedule", "last",
+                 "counts"):
+        assert f"{name}=" not in shown
 
 
 def test_requests_and_evaluations_take_no_time() -> None:

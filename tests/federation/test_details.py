@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from phones import MODEL, phones, send
 
 from parts import Parts
 from tequio.algorithms.horizontal.fedavg import FedAvg
-from tequio.data.dataset import Schema, Target
+from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Split
-from tequio.errors import DataError, PermissionDenied
+from tequio.data.partitions.columns import Columns
+from tequio.errors import ConfigError, DataError, PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.aggregators.consistency import normalised
 from tequio.federation.aggregators.distances import krum_scores, shares_of
 from tequio.federation.averaging import summed_updates
 from tequio.federation.exchange import Replies, Reply
-from tequio.federation.population import elsewhere
+from tequio.federation.population import Population, alone, elsewhere
+from tequio.federation.rng import stream
+from tequio.federation.selection import SelectionContext
 from tequio.federation.stages import SumCapacity, Summed, SummingStage
 from tequio.learners.linear import LogisticRegression
 
@@ -77,6 +82,39 @@ def test_an_average_lets_out_buffers_where_the_model_has_any():
     schema = Schema.of_numbers("ab", Target("classes", ("no", "yes")))
     assert FedAvg(**Parts(LogisticRegression())).disclosure(schema).arrays == ("update",)
     assert FedAvg(**Parts(Counting())).disclosure(schema).arrays == ("update", "buffers")
+
+
+def test_a_party_alone_knows_others_by_number_only():
+    rows = Dataset.of(Schema.of_numbers("a", Target("none")), np.arange(6.0)[:, None])
+    population = alone(rows, 2, "ana", Split(0.0, 0.0), 7, {"learning_rate": 0.5})
+    assert [population.name(party) for party in range(len(population))] == ["0", "1", "ana"]
+    assert population.sizes.tolist() == [0, 0, 6]
+    assert population.view(2).train.features[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert (population.seed, population.overrides) == (7, {2: {"learning_rate": 0.5}})
+
+
+def test_parties_with_different_columns_put_a_row_into_the_same_part():
+    """By one number a row: below 0.25 it is for testing, below 0.4 for validation."""
+    rows = Dataset.of(Schema.of_numbers("abcd", Target("classes", ("no", "yes"))), np.arange(400.0).reshape(100, 4),
+                      np.arange(100) % 2, ids=np.arange(100))
+    dealt = Columns(parties=2, overlap=1.0).deal(rows, np.random.default_rng(0))
+    population = Population(rows, dealt, Split(validation=0.15, test=0.25), seed=3)
+    luck = stream(3, "split").random(100)
+    for party in (0, 1):
+        data, held = population.view(party), luck[dealt.party_rows(party)]
+        assert sorted(held) == sorted(luck)
+        assert len(data.test) == (luck < 0.25).sum()
+        assert len(data.validation) == ((luck >= 0.25) & (luck < 0.4)).sum()
+        assert len(data.train) == (luck >= 0.4).sum()
+        assert set(data.test.ids.tolist()) == set(np.flatnonzero(luck < 0.25).tolist())
+
+
+def test_a_selector_that_judges_models_needs_a_learner_that_trains_them():
+    learner = LogisticRegression()
+    given = SelectionContext(phones([1], [1]), np.arange(1), {}, np.random.default_rng(0))
+    assert replace(given, scorer=learner).learner is learner
+    with pytest.raises(ConfigError, match=r"judges models that are trained.*selector\.name = 'random'"):
+        _ = given.learner
 
 
 class Revealing(SummingStage):

@@ -7,6 +7,7 @@ import pytest
 
 from tequio.errors import ConfigError
 from tequio.federation.devices import Mobile, Resources, consenting
+from tequio.federation.rng import truncated_normal, uniform
 from tequio.registry import build
 
 PARTIES = np.arange(5000)
@@ -26,6 +27,18 @@ def test_means_are_drawn_once_and_rounds_vary_around_them() -> None:
             assert ratio.std() == pytest.approx(0.088, abs=0.002)
     assert not np.array_equal(rounds[0].speed, rounds[1].speed)
     assert abs(np.corrcoef(rounds[0].speed / still.speed, rounds[0].throughput / still.throughput)[0, 1]) < 0.05
+
+
+def test_draws_come_from_the_streams_of_their_names() -> None:
+    """Runs can be repeated in other versions: a round's value is mean x (1 + change), mean = low + (high - low) u."""
+    devices, parties = Mobile(throughput=(1.0, 3.0), speed=(10.0, 100.0)), np.array([4, 9])
+    change = [truncated_normal(uniform(7, f"{what}x", 5, parties), 0.1, 0.2) for what in ("throughput", "speed")]
+    drawn = devices.resources(7, 5, parties, "x")
+    means = 1e6 * (1 + 2 * uniform(7, "mean throughput", 0, parties)), 10 + 90 * uniform(7, "mean speed", 0, parties)
+    np.testing.assert_allclose(drawn.throughput, means[0] * (1 + change[0]), rtol=1e-12)
+    np.testing.assert_allclose(drawn.speed, means[1] * (1 + change[1]), rtol=1e-12)
+    agreed = np.flatnonzero(uniform(7, "share rows", 0, np.arange(50)) < 0.3)
+    assert consenting(Mobile(share_rows=0.3), 7, 50).tolist() == agreed.tolist()
 
 
 def test_times_follow_from_bytes_and_rows() -> None:

@@ -122,6 +122,25 @@ def test_well_formed_bytes_that_are_no_payload_are_refused(data: bytes, says: st
         decode(data)
 
 
+def tensors(spans: list[Any], body: int = 16) -> bytes:
+    plans = {str(place): {"dtype": "F64", "shape": [1], "data_offsets": span} for place, span in enumerate(spans)}
+    header = msgspec.json.encode(plans)
+    return struct.pack("<Q", len(header)) + header + bytes(body)
+
+
+@pytest.mark.parametrize(("data", "says"), [
+    (tensors([[0, 8], [8, 16]])[:7], "cut short"), (tensors([[0, 8], [8, 16]])[:20], "cut short"),
+    (tensors([[-8, 0], [0, 8]], 8), "has no place"), (tensors([[8, 0]]), "has no place"),
+    (tensors([["0", "8"]], 8), "has no place"), (tensors([[0.0, 8]], 8), "has no place"),
+    (tensors([[0, 8.0]], 8), "has no place"), (tensors([[False, 8]], 8), "has no place"),
+    (tensors([[8, 16]]), "gaps"), (tensors([[0, 8]]), "more than they need")])
+def test_arrays_have_to_lie_one_behind_the_other(data: bytes, says: str) -> None:
+    names = {str(place): {"\x00array": str(place)} for place in range(2)}
+    assert decode(framed(names, tensors([[0, 8], [8, 16]])))["1"].tolist() == [0.0]
+    with pytest.raises(PayloadError, match=says):
+        decode(framed(names, data))
+
+
 def test_a_payload_too_large_is_refused_before_it_is_read() -> None:
     data = encode({"model": np.zeros(1000)})
     assert decode(data, maximum_bytes=len(data))

@@ -64,6 +64,12 @@ def test_fedcs_by_hand() -> None:
     assert fitting(HAND_WORKED, 14.0).tolist() == [1, 2]  # ends before the deadline, not at it
     assert fitting(HAND_WORKED, 28.0).tolist() == [1, 2, 0, 3]
     assert fitting(HAND_WORKED, 5.0).tolist() == []
+    assert HAND_WORKED.round_seconds(np.arange(0)).tolist() == []
+    assert fitting(HAND_WORKED, 20.0, classes=np.ones((4, 2))).tolist() == [1, 2, 0]  # nothing weighs the classes
+
+
+def test_nobody_without_rows_is_unbalanced() -> None:
+    assert imbalance(np.zeros(2), np.array([[0, 0], [3, 3], [0, 4]])) == pytest.approx([1e-9, 1e-9, 2 + 1e-9], rel=1e-6)
 
 
 def test_the_sum_of_the_published_runs_by_hand() -> None:

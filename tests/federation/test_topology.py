@@ -15,7 +15,7 @@ from tequio.data.partition import Partition
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.federation import payload as payloads
-from tequio.federation.aggregation import Combined, Mean, Updates
+from tequio.federation.aggregation import SUMMED, Combined, Mean, Updates
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.federation.task import Done, NoSettings, Reveals, task
@@ -99,6 +99,12 @@ def test_hand_worked_hierarchy() -> None:
     assert combined.notes == {"hierarchy": {"aggregators": 2, "messages": 2, "bytes": 2 * hop}}
 
 
+def test_what_aggregators_have_summed_takes_no_further_way() -> None:
+    whole = Updates(np.array([SUMMED]), [{"w": np.array([5.0])}], np.array([8.0]))
+    combined = Hierarchical(2).combine(whole, Mean(), {})
+    assert (combined.update["w"].tolist(), combined.notes) == ([5.0], {})
+
+
 def test_a_party_keeps_its_aggregator_whoever_else_takes_part() -> None:
     tree = Hierarchical(3)
     assert [part.tolist() for part in tree.groups(np.array([0, 1, 2, 3, 7]))] == [[0, 3], [1, 4], [2]]
@@ -167,6 +173,7 @@ def test_random_peers_follow_the_stream() -> None:
 def test_a_ring_visits_everyone_once() -> None:
     peers = np.array([3, 5, 8, 9])
     assert Cyclic().links(peers, np.random.default_rng(0)).tolist() == [[9, 3], [3, 5], [5, 8], [8, 9]]
+    assert Cyclic().links(peers[:2], np.random.default_rng(0)).tolist() == [[5, 3], [3, 5]]
     assert Cyclic().links(peers[:1], np.random.default_rng(0)).tolist() == []
     shuffled = Cyclic(shuffle=True)
     route = shuffled.route(peers, np.random.default_rng(4)).tolist()

@@ -111,6 +111,10 @@ def test_the_worst_served_party_is_served_better(name, parameters):
     assert fair.std() < plain.std()
 
 
+def test_where_nothing_is_shared_out_nobody_gets_any():
+    assert on_simplex(np.array([2.0, -1.0]), 0.0).tolist() == [0.0, 0.0]
+
+
 @settings(max_examples=60, deadline=None)
 @given(values=arrays(float, st.integers(1, 8), elements=st.floats(-5, 5)), total=st.floats(0.01, 3))
 def test_the_nearest_point_of_a_simplex(values, total):

@@ -20,6 +20,15 @@ def test_the_mean_is_weighted_by_rows_or_uniform(rule: str, expected: float) -> 
     assert toy.weights(state) == pytest.approx([expected], abs=1e-15)
 
 
+def test_the_record_has_the_mean_training_loss_by_rows() -> None:
+    # After training as above: errors of 1 and 0.5, so losses of 0.5 (two rows) and 0.125 (one row).
+    events: list[tuple[str, dict[str, object]]] = []
+    federation = toy.federation(toy.targets([2.0, 2.0], -1.0))
+    federation.record = lambda *event: events.append(event)
+    toy.run(FedAvg(**toy.parts()), federation)
+    assert [facts["loss"] for kind, facts in events if kind == "exchange"] == [pytest.approx((2 * 0.5 + 0.125) / 3)]
+
+
 def test_one_party_with_all_rows_equals_an_independent_torch_loop() -> None:
     import torch
 
@@ -56,6 +65,8 @@ def test_mixing_starts_from_part_of_the_own_model() -> None:
     federation, algorithm = toy.federation(toy.targets(8.0, 0.0)), FedAvgMix(mix=0.25, **toy.parts())
     state = toy.run(algorithm, federation)
     assert toy.weights(state) == [2.0]
+    assert algorithm.answering(federation, state).parties == (0, 1)
+    assert algorithm.answering(federation, algorithm.start(federation)).parties == ()
     state = toy.one_more(algorithm, federation, state)
     assert toy.weights(state) == [3.0]
     assert {party: own["model"]["w"].tolist() for party, own in toy.kept(federation, OwnModel).items()} == {
