@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,8 +11,15 @@ import pytest
 import tequio
 from contracts import runs
 from contracts.test_algorithms import ALGORITHMS
+from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError
+from tequio.experiments.api import gather
+from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
+from tequio.federation.evaluation import KeptAnswer
+from tequio.federation.federation import Federation
+from tequio.federation.population import Party, state_name
+from tequio.learners.answers import unpack_answer
 
 NO_MODEL = ["statistics", "timing"]
 
@@ -61,3 +69,26 @@ def test_a_run_without_a_model_says_so(run, name):
     result, rows = run(name)
     with pytest.raises(ConfigError, match="makes no model that answers rows"):
         result.predict(rows)
+
+
+PERSONAL = ["alone", "apfl", "ditto", "fedavg-mix", "fedbn", "fedper", "fedrep", "fine-tuning", "flprotector", "gossip",
+            "ifca", "mlfedavg", "per-fedavg", "pfedme"]
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_a_real_party_keeps_the_answer_that_a_simulated_one_gives(name):
+    given, dataset = gather(None, runs.config_of(name))
+    config = complete(given)
+    scenario = make_scenario(config, dataset)
+    with closing(InlineEngine()) as engine:
+        engine.open(scenario.population)
+        federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology, round=1)
+        algorithm = scenario.algorithm
+        state = algorithm.round(federation, algorithm.start(federation))
+        parties = algorithm.answering(federation, state).parties[:3]
+        algorithm.keep_answers(federation, state, np.array(parties))
+        for party in parties:
+            kept = engine.states()[party]
+            own = algorithm.own_answer(Party(party, 1, dict(kept), scenario.population), federation, state)
+            found = unpack_answer(kept[state_name(KeptAnswer)]["answer"], scenario.population.schema)
+            assert (found.scores(scenario.test) == own.scores(scenario.test)).all()
