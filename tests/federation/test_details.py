@@ -74,6 +74,21 @@ def test_rows_elsewhere_can_be_counted_but_not_read():
         _ = population.view(1).train.features
 
 
+@pytest.mark.parametrize(("target", "shape"), [
+    (Target("none"), None), (Target("classes", ("no", "yes")), (50,)), (Target("number"), (50,)),
+    (Target("multilabel", tuple("xyz")), (50, 3))])
+def test_targets_elsewhere_have_a_shape_and_no_values(target, shape):
+    population = elsewhere(Schema.of_numbers("ab", target), ["ana", "beto"], [20, 30], Split(0.0, 0.0), 0, {})
+    known = population.dataset.source.target
+    assert (None if known is None else known.shape) == shape
+    assert known is None or not known.any()
+
+
+def test_the_work_of_an_ask_goes_by_the_numbers_in_its_arrays():
+    payload = {"model": {"w": np.zeros((2, 3)), "b": np.zeros(2)}, "round": 7, "names": ["x", "y"], "none": None}
+    assert payloads.numbers_in(payload) == 8
+
+
 def test_an_average_lets_out_buffers_where_the_model_has_any():
     class Counting(LogisticRegression):
         def buffers(self, schema):

@@ -102,6 +102,10 @@ class Whole(TypedDict):
     parts: list[int]
     buffers: NotRequired[Arrays]
     seen: int | None
+    table: NotRequired[dict[str, Any]]
+    packed: NotRequired[bytes]
+    mask: NotRequired[np.ndarray | None]
+    any: NotRequired[Any]
 
 
 def whole(**other: Any) -> dict[str, Any]:
@@ -110,7 +114,8 @@ def whole(**other: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("more", [
-    {}, {"rows": 0}, {"loss": 1}, {"buffers": {"mean": np.zeros(1)}}, {"seen": 4}, {"steps": -1}, {"parts": ()}])
+    {}, {"rows": 0}, {"loss": 1}, {"buffers": {"mean": np.zeros(1)}}, {"seen": 4}, {"steps": -1}, {"parts": ()},
+    {"table": {"a": 1}}, {"packed": b"x"}, {"mask": None}, {"mask": np.zeros(1)}, {"any": object()}])
 def test_a_sound_reply_is_sound(more: dict[str, Any]) -> None:
     assert fault_of(Whole, whole(**more)) == ""
     assert fault_of(Whole, whole(**more), withheld=frozenset()) == ""
@@ -122,7 +127,8 @@ def test_a_sound_reply_is_sound(more: dict[str, Any]) -> None:
     ({"rows": True}, "'rows' of its reply is not a whole number"), ({"steps": "1"}, "'steps' of its reply is not"),
     ({"loss": "low"}, "'loss' of its reply is not a number"), ({"loss": None}, "'loss' of its reply is not a number"),
     ({"name": 1}, "'name' of its reply is not a text"), ({"sure": 1}, "'sure' of its reply is not true or false"),
-    ({"seen": "x"}, "'seen' of its reply is not a whole number or nothing")])
+    ({"seen": "x"}, "'seen' of its reply is not a whole number or nothing"),
+    ({"packed": "x"}, "'packed' of its reply is not bytes")])
 def test_a_plain_value_of_the_wrong_kind_is_found_with_and_without_stages(more: dict[str, Any], words: str) -> None:
     assert words in fault_of(Whole, whole(**more))
     assert words in fault_of(Whole, whole(**more), withheld=frozenset())
@@ -132,6 +138,8 @@ def test_a_plain_value_of_the_wrong_kind_is_found_with_and_without_stages(more: 
     ({"update": {"w": [0.0]}}, "'update' of its reply is not named arrays"), ({"update": np.zeros(2)}, "'update'"),
     ({"values": [0.0]}, "'values' of its reply is not an array"), ({"parts": {}}, "'parts' of its reply is not a list"),
     ({"buffers": 1}, "'buffers' of its reply is not named arrays"),
+    ({"table": 1}, "'table' of its reply is not a table"),
+    ({"mask": 1}, "'mask' of its reply is not an array or nothing"),
     ({"surplus": 1}, "its reply has an entry 'surplus' that this task does not give")])
 def test_stages_may_change_the_form_of_arrays_and_add_entries(more: dict[str, Any], words: str) -> None:
     assert words in fault_of(Whole, whole(**more))

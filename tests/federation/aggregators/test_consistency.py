@@ -309,8 +309,9 @@ def test_two_groups_are_clusters_from_a_distance_on(count: int, distance: float)
     assert not has_clusters(scores(distance - 1e-5))
 
 
-def test_fldetector_judges_three_parties_and_moves_nothing_when_all_are_left_out() -> None:
+def test_fldetector_judges_three_parties_or_more_and_moves_nothing_when_all_are_left_out() -> None:
     aggregator, given = build("aggregator", "fldetector", {"window": 1}), updates(np.ones((3, 2)))
     assert aggregator._suspects(given, {"0": [0.1], "1": [0.1], "2": [0.8]}).tolist() == [2]
+    assert aggregator._suspects(given, {"0": [0.1], "1": [0.9]}).tolist() == []  # who is right, of two?
     alone = aggregator.combine(updates(np.ones((1, 2))), {"removed": np.array([0])})
     assert alone.update["w"].tolist() == [0.0, 0.0]
