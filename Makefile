@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 FLOWER := .venv-flower
 FLOWER_READY := $(FLOWER)/.ready
 WORKERS ?= 2
-QUICK := -m "not data and not slow and not network and not flower and not browser and not wheel" -n $(WORKERS)
+QUICK := -m "not data and not slow and not network and not postgresql and not flower and not browser and not wheel" -n $(WORKERS)
 MEASURED := algorithms attacks data experiments federation learners privacy
 
-.PHONY: setup demo test coverage network-test wheel-test flower-test browser-test check data-test mutants bench docs clean
+.PHONY: setup demo test coverage network-test sql-test wheel-test flower-test browser-test check data-test mutants bench docs clean
 
 setup: $(READY)
 
@@ -35,6 +35,10 @@ coverage: $(READY)
 # Real processes that talk over loopback; one after another, because they need the cores themselves.
 network-test: $(READY)
 	$(BIN)/python -m pytest -m "network and not slow" --tb=short
+
+# A PostgreSQL server on a socket of its own, if one is installed.
+sql-test: $(READY)
+	$(BIN)/python -m pytest -m postgresql -rs tests/data/test_postgresql.py
 
 # tequio from a wheel, in an environment and a folder of its own.
 wheel-test: $(READY)

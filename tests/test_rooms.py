@@ -45,13 +45,14 @@ def counted():
 
 
 def test_there_are_not_too_many_files():
-    assert len(sources()) <= 420
+    assert len(sources()) <= 465
 
 
 def test_seams_are_typed():
-    """`Any` stands where nothing is known of a value; lines that import it are not counted."""
+    """`Any` stands where nothing is known of a value: nine times in a thousand lines at most, imports not counted."""
     names = [node.id for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    assert names.count("Any") < 700
+    lines = sum(text.count("\n") for text in sources().values())
+    assert 1000 * names.count("Any") <= 9 * lines
 
 
 def test_contracts_are_declared_rather_than_found_by_name():

@@ -7,7 +7,7 @@ import importlib
 import tequio
 from reference_pages.markup import page
 
-_RUN = ("run", "load", "sweep", "compare", "search", "explain", "predict", "TequioError")
+_RUN = ("inspect", "run", "load", "sweep", "compare", "search", "explain", "predict", "TequioError")
 _PLUGINS = {
     "An algorithm": ("register", "Algorithm", "State", "part", "Averaging", "averaging_round", "Averaged", "select",
                      "finish_round", "Federation", "Replies"),
@@ -20,6 +20,7 @@ _BESIDES = {
     "What a run gives back": ("tequio.experiments.running.results.Result", "tequio.experiments.sweep.SweepResult",
                               "tequio.experiments.comparing.comparing.Comparison",
                               "tequio.experiments.searching.SearchResult",
+                              "tequio.experiments.inspecting.Inspection",
                               "tequio.experiments.running.table.Table"),
     "Estimators of scikit-learn": ("tequio.sklearn.FederatedClassifier", "tequio.sklearn.FederatedRegressor",
                                    "tequio.sklearn.Federated"),

@@ -7,7 +7,6 @@ from typing import Any
 
 from reference_pages.markup import anchor, code, first_line, page, table, text
 from tequio import registry
-from tequio.data.preprocessing import PREPARATIONS
 from tequio.experiments.config.complete import complete
 from tequio.experiments.config.composition import learners_for, topologies_for
 from tequio.federation.algorithm import Algorithm, part_types
@@ -107,7 +106,8 @@ def _circumstances(algorithm: type[Algorithm]) -> str:
 def prepare_page() -> str:
     """The steps of `data.prepare`."""
     parts = []
-    for name, step in PREPARATIONS.items():
+    for entry in registry.entries("preparation"):
+        name, step = entry.name, entry.component
         told = [f"## {name}", text(first_line(step)), text(about(step.__doc__ or "")), parameter_table(step)]
         parts.append("\n\n".join(filter(None, told)))
     return page("Preparation steps", "What `data.prepare` may list: names, or tables of a name and parameters. Steps "

@@ -6,14 +6,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 class TequioError(Exception):
-    """Base of every error that tequio raises on purpose. `remedy` says what to do about it."""
+    """Base of every error that tequio raises on purpose. `remedy` says what to do about it.
+
+    `may_cross` says that messages of this class are built from what others already know (an announcement, a policy,
+    names of components), so that a party may send them. All others stay in its own log: see `crossing`.
+    """
 
     id = "tequio"
     exit_code = 1
+    may_cross = False
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -29,6 +34,7 @@ class ConfigError(TequioError):
 
     id = "config"
     exit_code = 2
+    may_cross = True
 
 
 class DataError(TequioError):
@@ -55,6 +61,7 @@ class PermissionDenied(TequioError):
 
     id = "permission"
     exit_code = 5
+    may_cross = True
 
 
 class PartyError(TequioError):
@@ -63,8 +70,10 @@ class PartyError(TequioError):
     id = "party"
     exit_code = 6
 
-    def __init__(self, message: str, *, party: str, round: int, task: str, cause: str, remedy: str = "") -> None:
+    def __init__(self, message: str, *, party: str, round: int, task: str, cause: str, remedy: str = "",
+                 diverged: bool = False) -> None:
         super().__init__(message, remedy=remedy)
+        self.diverged = diverged
         self.party = party
         self.round = round
         self.task = task
@@ -97,6 +106,7 @@ class MissingExtra(TequioError):
 
     id = "extra"
     exit_code = 10
+    may_cross = True
 
     def __init__(self, package: str, extra: str, needed_for: str) -> None:
         super().__init__(
@@ -112,10 +122,34 @@ class EncryptionError(TequioError):
     exit_code = 11
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """A hint such as "did you mean 'rounds'?" or, failing that, the list of what there is."""
+SEE_ITS_LOG = "its own log has the details: tequio party audit, or what it wrote to stderr"
+
+
+def crossing(cause: BaseException, columns: Collection[str] = ()) -> tuple[str, str]:
+    """Cause and remedy of a party's error as others may read them.
+
+    Texts of errors hold values of rows, paths and more, so that only those of classes that `may_cross` are sent, and
+    only if they quote no other error. Of the rest goes the kind, and the column if it is one of the agreed `columns`.
+    """
+    if isinstance(cause, TequioError) and cause.may_cross and cause.__cause__ is None:
+        return cause.message, cause.remedy
+    kind = f"{cause.id} error" if isinstance(cause, TequioError) else type(cause).__name__
+    column = cause.column if isinstance(cause, DataError) else ""
+    return (f"{kind} in column '{column}'" if column in columns else kind), SEE_ITS_LOG
+
+
+class DivergedError(TequioError):
+    """Training has diverged: loss or weights are absurd or no numbers. A run ends there, with a complete folder."""
+
+    id = "diverged"
+    exit_code = 12
+
+
+def nearest(word: str, choices: Iterable[str], key: str = "") -> str:
+    """A hint such as "did you mean 'rounds'?" or, failing that, the list of what there is; with a key, what to type."""
     known = sorted(choices)
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    close = get_close_matches(word, known, n=1, cutoff=0.6) or [name for name in known if name.startswith(f"{word}_")]
     if close:
-        return f"did you mean '{close[0]}'?"
-    return "there is: " + ", ".join(known) if known else "there is none"
+        return f"did you mean '{close[0]}'?" + (f" Then set {key} = \"{close[0]}\"" if key else "")
+    there = "there is: " + ", ".join(known) if known else "there is none"
+    return f"set {key} to another; {there}" if key else there

@@ -12,8 +12,10 @@ import importlib
 import importlib.util
 import json
 import pkgutil
+import re
 import sys
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 KINDS = {
     "dataset": "data to learn from",
+    "preparation": "what is done with columns before anything is learned from them",
     "partition": "how a dataset is dealt to parties",
     "learner": "a model that one party trains",
     "training": "how a party trains in one round",
@@ -234,7 +237,8 @@ def validate(component: Any, given: dict[str, Any], place: str) -> dict[str, Any
     try:
         checked = parameter_model(component).model_validate(given)
     except ValidationError as cause:
-        raise ConfigError(f"{place}: {explain(cause)}", remedy=f"see: tequio show {name_of(component)}") from None
+        raise ConfigError(f"{place}: {explain(cause)}",
+                          remedy=what_to_type(cause, parameter_model(component), table_in(place))) from None
     return {key: getattr(checked, key) for key in allowed if key in checked.model_fields_set}
 
 
@@ -246,6 +250,45 @@ def explain(cause: Any) -> str:
         return f"'{key}' is missing"
     message = first["msg"][:1].lower() + first["msg"][1:]
     return f"'{key}': {message} (got {first.get('input')!r})"
+
+
+def table_in(place: str) -> str:
+    """The table that an error is about: 'local' of "study.toml: [local] 'minibatch'"; empty where it names none."""
+    found = re.search(r"\[+([\w.-]+)\]", place)
+    return found.group(1) if found else ""
+
+
+def what_to_type(cause: Any, model: type[BaseModel], table: str = "") -> str:
+    """A setting that would do in place of the first complaint: the key with its default or another value that fits."""
+    first = cause.errors()[0]
+    path = [part for part in first["loc"] if isinstance(part, str)]
+    value, key = _default_at(model, path), ".".join(filter(None, [table, *path]))
+    if first["type"] == "missing":
+        return f"add {key}"
+    given, choices = first.get("input"), re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
+    if choices:
+        one = next(iter(get_close_matches(str(given), choices, n=1)), choices[0])
+        value = [one] if isinstance(first["loc"][-1], int) else one
+    elif first["type"] == "list_type":
+        value = [given] if isinstance(given, str) else value
+    if isinstance(value, bool | int | float | str | list) and value not in ("", []):
+        return f"set {key} = {json.dumps(value)}, for instance"
+    return f"write {key} as a table" if "dict" in first["type"] or "model" in first["type"] else f"change {key}"
+
+
+def _default_at(model: type[BaseModel], path: list[str]) -> object:
+    """The default of a setting, found by walking down from the model of the whole; none where there is none."""
+    for place, part in enumerate(path):
+        field = model.model_fields.get(part)
+        if field is None:
+            return None
+        default: object = field.get_default(call_default_factory=True)
+        if place == len(path) - 1:
+            return default
+        model = type(default)  # type: ignore[assignment]
+        if not hasattr(model, "model_fields"):
+            return None
+    return None
 
 
 def parameters_of(component: Any) -> list[Field[Any]]:

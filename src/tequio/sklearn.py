@@ -35,6 +35,7 @@ from tequio.data.inputs.column import columns_of
 from tequio.errors import ConfigError
 from tequio.experiments.api import run
 from tequio.experiments.config.composition import parts_taken
+from tequio.experiments.running.limits import is_about_privacy
 from tequio.models.model import COORDINATOR
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                                   remedy="set algorithm='fedavg', or use tequio.run")
             self.model_ = replace(model, own=dict(model.own))
             self.summary_, self.history_ = result.summary, [dict(row) for row in result.metrics.rows]
-        for message in self.summary_["warnings"] if result.privacy else ():
+        for message in filter(is_about_privacy, result.warnings):
             warnings.warn(message, stacklevel=3)
 
     def _experiment(self, X: Matrix, groups: ArrayLike | None) -> tuple[Given, Given]:

@@ -28,6 +28,16 @@ def test_joining_makes_a_folder_that_a_supernode_can_be_started_with(tequio, tmp
     assert "belongs to a party that has joined already" in " ".join(err.replace("│", " ").split())
 
 
+def test_joining_says_what_columns_were_taken_for(tequio, tmp_path):
+    rows = "\n".join(f"P-{row:04},{row % 7},{'sick' if row % 2 else 'well'}" for row in range(30))
+    (tmp_path / "north.csv").write_text(f"patient,age,state\n{rows}\n")
+    code, out, err = tequio("flower", "join", "--data", str(tmp_path / "north.csv"), "--target", "state", "--home",
+                            str(tmp_path / "north"), "--name", "north")
+    assert code == 0
+    assert "note: column 'patient' looks like an id and is left out" in err
+    assert "note:" not in out
+
+
 def test_an_app_is_written_and_says_how_to_run_it(tequio, tmp_path):
     file = tmp_path / "small.toml"
     file.write_text('[data]\nname = "digits"\n')

@@ -64,7 +64,7 @@ def learner(name: str) -> dict[str, Any]:
 
 def data_of(name: str) -> dict[str, Any]:
     """The table [data] for an algorithm: rows that were made up, and how they are dealt."""
-    whole = {"test": 0.2, "split": {"validation": 0.1, "test": 0.2}, "one_class": "allow"}
+    whole = {"test": 0.2, "split": {"validation": 0.1, "test": 0.2}, "one_class": "allow", "prepare": []}
     if name in ON_COLUMNS:
         content = rows(number=name == "vertical-linear", ids=True)
         return {**whole, "name": content, "target": "y", "id": "id",

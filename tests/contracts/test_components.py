@@ -38,9 +38,11 @@ def component_name(kind, name):
 @every_component
 def test_its_docstring_describes_exactly_its_parameters(kind, name):
     component = registry.find(kind, name).component
-    _, _, text = (component.__doc__ or "").partition("Parameters:")
-    described = re.findall(r"^ {8}(\w+): \S", text, flags=re.MULTILINE)
-    assert sorted(described) == sorted(parameter.name for parameter in parameters_of(component))
+    own, *bases = [re.findall(r"^ {8}(\w+): \S", (base.__doc__ or "").partition("Parameters:")[2], flags=re.MULTILINE)
+                   for base in getattr(component, "__mro__", [component])]
+    names = [parameter.name for parameter in parameters_of(component)]
+    assert len(own) == len(set(own) & set(names))
+    assert set(names) <= {*own, *(name for base in bases for name in base)}
 
 
 @every_component

@@ -40,7 +40,7 @@ DATA = {
     "complex-cnn": lambda: images(12, (3, 32, 32)), "cifar-cnn": lambda: images(12, (3, 32, 32)),
     "pfl-cnn": lambda: images(12, (3, 32, 32)), "text-classifier": lambda: tokens(30),
 }
-NEEDS_ARGUMENTS = {"torch"}
+NEEDS_ARGUMENTS = {"torch", "given"}
 
 
 def subject(name):

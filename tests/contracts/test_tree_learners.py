@@ -11,7 +11,7 @@ from tequio import registry
 from tequio.data.dataset import Dataset, Feature
 from tequio.errors import DataError, PayloadError
 from tequio.federation import payload as payloads
-from tequio.learners.learner import Learner
+from tequio.learners.learner import Learner, takes_of
 from tequio.learners.metrics import merge, summarise
 from tequio.learners.trees.learner import TreeLearner
 
@@ -145,8 +145,11 @@ def test_a_model_of_other_data_is_refused(name):
 
 
 @every_tree_learner
-def test_columns_of_the_wrong_kind_are_refused_with_a_remedy(name):
+def test_columns_of_the_other_kind_are_taken_or_refused_with_a_remedy(name):
     learner, wrong = make("learner", name), table(20) if name in DATA else categories(20)
+    if {"number", "category"} <= takes_of(learner):
+        assert len(learner.predict(fit(learner, wrong), wrong)) == 20
+        return
     with pytest.raises(DataError, match=r"column 'a'.*data\.prepare = "):
         fit(learner, wrong)
 

@@ -1,5 +1,4 @@
 import os
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from tequio.data.catalogue.text import hashed_counts, hashed_tokens
 from tequio.data.dataset import Feature, Target
 from tequio.errors import ConfigError, DataError, MissingExtra
 from tequio.registry import build
+from tequio.views.components import parameters
 
 data = pytest.mark.data
 
-OWN = ("csv", "parquet", "arff", "mediamill", "human-pseaac", "parties", "xuetangx")
+OWN = ("csv", "parquet", "sql", "image-folder", "arff", "mediamill", "human-pseaac", "parties", "xuetangx")
 DATASETS = [entry for entry in registry.entries("dataset") if entry.component.__module__.startswith("tequio.")]
 
 
@@ -52,8 +52,7 @@ def test_every_dataset_states_its_facts_and_describes_its_parameters(entry: regi
     facts = entry.component.facts
     assert all((facts.target, facts.licence, facts.source))
     assert facts.citation or entry.name in (*OWN, "synthetic", "made-up-students")
-    for field in fields(entry.component):
-        assert f"{field.name}: " in (entry.component.__doc__ or "")
+    assert all(parameter.meaning for parameter in parameters(entry.component))
 
 
 @pytest.mark.parametrize("entry", [pytest.param(entry, marks=[data] if entry.component.facts.files else [])
@@ -114,13 +113,17 @@ def test_a_csv_file_and_its_test_file_share_one_schema(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("ward,age,risk\na,60,low\n")
     (tmp_path / "bad.csv").write_text("ward,age,risk\nc,60,low\n")
     paths = {name: str(tmp_path / f"{name}.csv") for name in ("train", "test", "bad")}
-    loaded = load("csv", path=paths["train"], target="risk", test_path=paths["test"])
+    loaded = load("csv", path=paths["train"], target="risk", test_path=paths["test"], minimum_count=1)
     assert loaded.test is not None
     assert loaded.train.schema is loaded.test.schema
     assert loaded.test.features.tolist() == [[0, 60]]
     assert loaded.whole().features.tolist() == [[1, 40], [0, 50], [0, 60]]
     with pytest.raises(DataError, match="column 'ward' has the category 'c'"):
-        load("csv", path=paths["train"], target="risk", test_path=paths["bad"])
+        load("csv", path=paths["train"], target="risk", test_path=paths["bad"], minimum_count=1)
+    rare = load("csv", path=paths["train"], target="risk", test_path=paths["bad"])
+    assert rare.train.schema.features[0].domain == ("(other)",)
+    assert "'ward' has 2 categories with fewer than 10 rows" in rare.train.source.notes[0]
+    assert rare.test.features.tolist() == [[0, 60]]
     with pytest.raises(ConfigError, match="did you mean 'target'"):
         load("csv", path=paths["train"], traget="risk")
     with pytest.raises(ConfigError, match="'path' is missing"):

@@ -69,7 +69,7 @@ def test_the_same_stream_deals_the_same_and_another_does_not(partitioner):
 @pytest.mark.parametrize("make", [Iid, Dirichlet, Shards, Quantity, ClassWeights])
 def test_too_few_rows_for_the_parties_is_refused_with_the_number_that_would_do(make):
     with pytest.raises(DataError, match=r"has 19 rows, but 4 parties with at least 5 rows each need 20; "
-                                        r"use at most 3 parties"):
+                                        r"set data.partition.parties = 3"):
         deal(make(parties=4, minimum_rows=5), random_table(19))
 
 

@@ -1,10 +1,8 @@
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.data.dataset import Feature, Schema, Target, load_schema, save_schema, schema_from_json, schema_to_json
+from tequio.data.dataset import Feature, Schema, Target, schema_from_json, schema_to_json
 from tequio.errors import DataError
 
 texts = st.text(max_size=8)
@@ -21,12 +19,6 @@ def test_a_schema_comes_back_from_json_as_it_was(schema: Schema) -> None:
     assert schema_from_json(schema_to_json(schema)) == schema
 
 
-def test_a_schema_file_keeps_the_shape_of_images(tmp_path: Path) -> None:
-    schema = Schema.of_images((3, 2, 2), ["cat", "dog"])
-    save_schema(schema, tmp_path / "schema.json")
-    assert load_schema(tmp_path / "schema.json") == schema
-
-
 @pytest.mark.parametrize(("text", "says"), [
     ("{", "not a schema"),
     ("[]", "not a schema"),
@@ -35,17 +27,9 @@ def test_a_schema_file_keeps_the_shape_of_images(tmp_path: Path) -> None:
      "did you mean 'classes'"),
     ('{"features": [{"name": "a"}], "target": {"kind": "none", "names": [], "name": "y"}, "shape": [2]}', "2 values"),
 ])
-def test_what_is_not_a_whole_schema_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "schema.json"
-    path.write_text(text)
-    with pytest.raises(DataError, match=says) as caught:
-        load_schema(path)
-    assert str(path) in caught.value.message
-
-
-def test_a_schema_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing\.json"):
-        load_schema(tmp_path / "nothing.json")
+def test_what_is_not_a_whole_schema_is_refused(text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        schema_from_json(text)
 
 
 def test_an_unknown_column_gets_the_nearest_name() -> None:

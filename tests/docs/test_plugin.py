@@ -113,7 +113,7 @@ rows = {"x": [float(x) for x in range(-30, 30)], "y": ["yes" if x >= 0 else "no"
 
 def run(**config):
     data = {"name": rows, "target": "y", "partition": {"name": "sorted-by", "column": "x", "parties": 3},
-            "split": {"validation": 0.2, "test": 0.0}, "one_class": "allow"}
+            "split": {"validation": 0.2, "test": 0.0}, "one_class": "allow", "prepare": []}
     return tequio.run(data=data, rounds=1, engine={"workers": 1}, output={"folder": sys.argv[1]}, **config).model
 """
 

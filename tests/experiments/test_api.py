@@ -105,6 +105,7 @@ def test_a_result_shows_itself(toy):
                      f"  test rmse           {metrics['test.rmse']:.3f}",
                      f"  baselines           alone {result.baselines['alone'].summary['metrics']['test.rmse']:.3f}",
                      f"  rounds              2: all rounds done, {result.summary['seconds']:.2f} s",
+                     "  warnings            1: see result.warnings",
                      f"  folder              {result.folder}"]
     everywhere = tequio.run(rounds=1, data={"name": "iris", "partition": {"name": "iid", "parties": 3}})
     metrics = everywhere.summary["metrics"]

@@ -6,7 +6,8 @@ import pytest
 from tequio.engines.inline import InlineEngine
 from tequio.experiments.config.complete import complete
 from tequio.experiments.config.tables import Evaluation
-from tequio.experiments.running.measuring import evaluating_parties, main_metric, measure
+from tequio.experiments.running.headline import main_metric
+from tequio.experiments.running.measuring import evaluating_parties, measure
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.algorithm import State
 from tequio.federation.federation import Federation

@@ -73,9 +73,9 @@ def test_a_party_with_one_class_is_refused_and_may_be_allowed():
     with pytest.raises(DataError, match="1 of 3 parties have rows of one class only: party 'caro'") as caught:
         scenario(dataset)
     assert "data.one_class = 'allow'" in caught.value.remedy
-    assert scenario(dataset, one_class="allow").warnings == (
-        "1 of 3 parties have rows of one class only: party 'caro'",)
-    assert scenario(table([0, 1, 0, 1], [0, 0, 1, 1])).warnings == ()
+    said = "1 of 3 parties have rows of one class only: party 'caro'"
+    assert scenario(dataset, one_class="allow").warnings[0].startswith(said)
+    assert not any("one class" in warning for warning in scenario(table([0, 1, 0, 1], [0, 0, 1, 1])).warnings)
 
 
 def test_overrides_name_parties_that_exist(given):

@@ -92,7 +92,7 @@ def test_a_full_disk_ends_a_run_that_can_go_on_later(given, room):
 
 def test_a_folder_that_may_not_be_written_is_named(tmp_path, given):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"file' cannot be written: .*choose another output\.folder"):
+    with pytest.raises(RunError, match=r"file' cannot be written: .*set output\.folder to another one"):
         run_config(complete(with_key(given, "output.folder", str(tmp_path / "file"))))
 
 

@@ -180,8 +180,8 @@ def test_a_failing_party_stops_the_run_and_is_named() -> None:
     error = caught.value
     assert (error.party, error.round, error.task) == ("d", 4, "federation test.fail")
     assert str(error) == ("party 'd' failed in round 4 at task 'federation test.fail': ZeroDivisionError: no rows of "
-                          "class 'yes'; mend the cause, or set rules.on_failure = 'continue' to go on without parties "
-                          "that fail")
+                          "class 'yes'; remove the cause, or set rules.on_failure = 'continue' to go on without "
+                          "parties that fail")
     assert [facts["party"] for kind, facts in events if kind == "failure"] == ["d"]
     assert "ZeroDivisionError" in dict(events)["failure"]["trace"]
 
@@ -213,7 +213,7 @@ def test_a_reply_that_a_stage_cannot_read_counts_as_a_failure() -> None:
     {"update": {"w": np.array([1.0, np.nan])}}, {"w": np.array(np.inf)}, {"list": [np.zeros(1), np.array([np.inf])]},
     {"deep": {"er": [{"w": np.array([-np.inf], np.float32)}]}}])
 def test_a_reply_that_is_not_finite_counts_as_a_failure(payload: dict[str, Any]) -> None:
-    with pytest.raises(PartyError, match=r"party '2' failed in round 0 .* not finite; lower the learning rate"):
+    with pytest.raises(PartyError, match=r"party '2' failed in round 0 .* not finite; lower local.learning_rate"):
         federation().ask(range(5), give, {"fine": np.zeros(2)}, each={2: payload})
     replies = federation(rules=Rules(on_failure="continue")).ask(range(5), give, each={2: payload})
     assert replies.parties.tolist() == [0, 1, 3, 4]

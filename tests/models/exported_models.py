@@ -129,6 +129,9 @@ def answer_by_rules(document, row):
     """An evaluator of rules that knows nothing but the file."""
     values = {}
     for column in document["columns"]:
+        if column["kind"] == "flag":
+            values[column["name"]] = float(row[column["of"]] == "")
+            continue
         text = row[column["name"]]
         values[column["name"]] = column["missing"] if text == "" else \
             float(text) if column["kind"] == "number" else text

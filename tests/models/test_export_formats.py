@@ -178,7 +178,8 @@ def test_safetensors_hold_every_array_by_name(models, tmp_path):
         document = json.loads(file.metadata()["tequio"])
     assert document["classes"] == models("logistic").classes.tolist()
     assert document["answer"]["answer"] == "one"
-    assert [step["name"] for step in document["reading"]["preparation"]["steps"]] == ["standardise", "one-hot"]
+    steps = [step["name"] for step in document["reading"]["preparation"]["steps"]]
+    assert steps == ["impute", "standardise", "one-hot"]
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

@@ -44,7 +44,8 @@ def mixed(names=("no", "yes"), missing="error", **reading):
     if missing == "median":
         table["age"] = [1.0, None, -3.0, 4.0]
     data = read(table, target="ok", target_kind="classes", missing=missing)
-    prepared, _ = fit_and_prepare(preparations(["one-hot"]), [data], [data])
+    steps = [{"name": "impute", "indicators": False}, "one-hot"] if missing == "median" else ["one-hot"]
+    prepared, _ = fit_and_prepare(preparations(steps), [data], [data])
     return Model(Reading.of(data, prepared, **reading), One(LogisticRegression(), {"coef": COEF,
                                                                                  "intercept": INTERCEPT}))
 
@@ -123,7 +124,7 @@ def test_one_row_is_a_dict_of_values_or_a_series(row):
     ({**ROWS, "weight": 3}, "'weight' is a single value, and other columns are lists"),
     ({**ROWS, "weight": [3]}, "columns have different lengths"),
     ({**ROWS, "age": [[1, 2]] * 4}, "not single values"),
-    ({**ROWS, "age": pandas.to_datetime(["2026-01-01"] * 4)}, "'age' is of type datetime64.*neither numbers nor"),
+    ({**ROWS, "age": pandas.to_datetime(["2026-01-01"] * 4)}, "'age' holds dates, and number is wanted"),
     ({}, "there are no rows"),
     ([], "there are no rows"),
     (pandas.DataFrame(ROWS).iloc[:0], "there are no rows"),
@@ -157,7 +158,7 @@ def test_what_cannot_be_answered_says_where(rows, message):
     ("twice.csv", "age,age,weight,colour\n1,1,2,red\n", "2 columns called 'age'"),
     ("short.csv", "age,weight,colour\n1,2\n", "line 2 .* has 2 values"),
     ("other.csv", "a;b\n1;2\n", "lack 3 of the model's 3 columns"),
-    ("latin.csv", "age,weight,colour\n1,2,f\xe4rbt\n".encode("latin-1"), "UTF-8"),
+    ("latin.csv", "age,weight,colour\n1,2,f\xe4rbt\n".encode("latin-1"), "a text table in utf-8"),
     ("sheet.xlsx", "PK", "no known file type"),
     ("not.parquet", "PAR1", "cannot be read as a Parquet file"),
     ("bad.csv", "age,weight,colour\n1,2,red\n1,two,red\n", "row 1 has 'two' in column 'weight'"),

@@ -11,6 +11,7 @@ import pytest
 import tequio
 from tequio.errors import ConfigError, MissingExtra, RunError
 from tequio.experiments.comparing.comparing import compare
+from tequio.experiments.showing.results import in_bytes
 from tequio.views.report import report_page, save_report
 
 TABLES = {"data": {"name": "wine", "prepare": ["standardise"], "partition": {"name": "iid", "parties": 4}},
@@ -44,7 +45,8 @@ def headings(page):
 
 def test_a_sweep_is_compared_and_drawn(swept):
     page = report_page([result.folder for result in swept.results])
-    assert headings(page) == ["overview", "comparison", "curves", "data", "parties", "costs", "runs", "settings"]
+    assert headings(page) == ["overview", "warnings", "comparison", "curves", "data", "parties", "costs", "runs",
+                              "settings"]
     found = compare(*[result.folder for result in swept.results])
     for standing in found.standings:
         assert f"<td>{standing.values.mean:.4f}</td>" in page
@@ -53,8 +55,8 @@ def test_a_sweep_is_compared_and_drawn(swept):
 
 
 def test_a_run_has_the_sections_it_has_something_for(trusted, grown):
-    assert headings(report_page([trusted.folder])) == ["overview", "curves", "data", "parties", "selection", "trust",
-                                                       "costs", "runs", "settings"]
+    assert headings(report_page([trusted.folder])) == ["overview", "warnings", "curves", "data", "parties", "selection",
+                                                       "trust", "costs", "runs", "settings"]
     page = report_page([grown.folder])
     assert headings(page) == ["overview", "comparison", "data", "parties", "trees", "costs", "runs", "settings"]
     assert 'class="box"' in page
@@ -159,3 +161,13 @@ def test_it_fits_the_screen_without_a_word_on_the_console(swept, tmp_path, width
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         browser.close()
     assert told == []
+
+
+def test_bytes_of_training_and_of_evaluation_are_told_apart(trusted):
+    page, summary = report_page([trusted.folder]), trusted.summary
+    for title in ("training up", "training down", "evaluation up", "evaluation down"):
+        assert f">{title}<" in page
+    assert "training bytes up" in page
+    for name in ("evaluation_bytes_up", "evaluation_bytes_down"):
+        assert f">{in_bytes(summary[name])}<" in page
+        assert name in trusted._repr_html_()

@@ -82,7 +82,8 @@ def test_the_table_of_an_attacked_run_fits_and_says_that_nobody_attacks_the_base
     console = Console(width=width, file=StringIO())
     console.print(result_table(attacked, width))
     text = console.file.getvalue()
-    assert "Nobody attacks the baselines." in text
+    assert "Baselines are not attacked." in text
+    assert ("Bytes are those of training, without evaluation." in " ".join(text.split())) == (not left_out)
     assert "moved by" in text
     assert "…" not in text
     assert "centralised" in text

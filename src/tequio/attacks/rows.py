@@ -124,4 +124,4 @@ def class_count(rows: Dataset) -> int:
 def with_values(rows: Dataset, features: Any, target: NDArray[Any]) -> Dataset:
     """Rows of the same schema (the very same object: learners keep a model a schema) with other values."""
     columns = None if rows.columns is None else np.arange(len(rows.columns))
-    return Dataset(rows.schema, Source(features, target), columns=columns, name=rows.name)
+    return Dataset(rows.schema, Source(features, target, missing=rows.source.missing), columns=columns, name=rows.name)

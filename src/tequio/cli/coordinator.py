@@ -81,7 +81,7 @@ def run(
 
     Where `tequio coordinator serve` runs in the same folder, it does the work and this command follows it.
     """
-    from tequio.cli.run import printing, shown_progress
+    from tequio.cli.run import printing, refuse_diverged, shown_progress
     from tequio.experiments.deploying.deploying import run_here_or_there
 
     if file is None and resume is None:
@@ -93,6 +93,33 @@ def run(
             write(json.dumps(result.to_dict()))
     if not as_json and not quiet:
         _show(result)
+    refuse_diverged(result.summary)
+
+
+@app.command()
+def ready(
+    file: Annotated[Path, typer.Argument(help="A config with data.name = 'parties'.")],
+    home: Home = _HOME,
+    settings: Settings = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the parties.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Rehearse a run: who would take part, and what it would cost in bytes, seconds and privacy.
+
+    Parties answer on rows that they make up from the agreed schema, each through its own policy. Ends with code 1 if a
+    party would not take part.
+    """
+    from tequio.cli.run import printing
+    from tequio.experiments.deploying.deploying import rehearsed_here_or_there
+
+    with printing(as_json) as write:
+        found = rehearsed_here_or_there(home, file, settings or [], wait=wait, listen=_noted)
+        if as_json:
+            write(json.dumps(found))
+    if not as_json:
+        _show_rehearsal(found)
+    if not found["ready"]:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -138,7 +165,8 @@ def status(home: Home = _HOME, as_json: Json = False) -> None:
 
     place = _home(home)
     live = ask(home, "status")
-    enrolled = {name: {"revoked": bool(facts.get("revoked")), "days_left": _days(facts["certificate"].encode()),
+    enrolled = {name: {**{mark: bool(facts.get(mark)) for mark in ("revoked", "pending")},
+                       "days_left": _days(facts["certificate"].encode()),
                        **{role: facts[role] for role in ("aggregator", "via") if role in facts}}
                 for name, facts in place.parties().items()}
     found = {"running": live is not None, "enrolled": enrolled,
@@ -149,12 +177,16 @@ def status(home: Home = _HOME, as_json: Json = False) -> None:
 
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home = _HOME) -> None:
-    """Never let a party in again; if it is connected, its link ends."""
+    """Never let a party in again with the certificate that it has; if it is connected, its link ends.
+
+    A new token for the name lets a party join under it again.
+    """
     from tequio.engines.network.control import ask
 
     _home(home).revoke(name)
     ask(home, "drop", name=name)
-    typer.echo(f"The certificate of '{name}' is revoked.")
+    typer.echo(f"The certificate of '{name}' is revoked. To let a party join under this name again: tequio coordinator "
+               f"token '{name}'")
 
 
 @app.command()
@@ -236,10 +268,29 @@ def _presence(found: Plain, name: str, facts: Plain) -> str:
         return f"aggregator at {facts['aggregator']}, " + (
             "not connected" if there is None else f"connected with {len(there)} parties")
     live = found["parties"].get(name)
+    if facts["pending"]:
+        return "has not finished joining; its token can be used again"
     if live is None or not live["connected"]:
         return "not connected"
     via = f" through {facts['via']}" if "via" in facts else ""
     return f"connected{via} for {live['seconds']:.0f} s, {live['rows']} rows, tequio {live['version']}"
+
+
+def _noted(kind: str, facts: Plain) -> None:
+    typer.echo(f"{kind}: {facts['message']}", err=True)
+
+
+def _show_rehearsal(found: Plain) -> None:
+    from rich.console import Console
+
+    from tequio.experiments.showing.rehearsal import rehearsal_lines, rehearsal_table, task_table
+
+    console = Console()
+    for table in (rehearsal_table(found), *([task_table(found)] if found["tasks"] else [])):
+        console.print()
+        console.print(table)
+    for line in rehearsal_lines(found):
+        console.print(line, markup=False, highlight=False)
 
 
 def _show(result: Result) -> None:

@@ -99,22 +99,63 @@ def partition(
 
 @app.command()
 def schema(
-    file: Annotated[Path, typer.Argument(help="A table of your own (CSV or Parquet).")],
+    file: Annotated[Path, typer.Argument(help="A table of your own (CSV or Parquet), or a config that names one.")],
     target: Annotated[list[str] | None, typer.Option(help="The column to predict (several: multi-label).")] = None,
+    minimum_count: Annotated[int | None, typer.Option(min=1, help="Name no category or class of fewer rows "
+                                                      "(default: 10).")] = None,
+    unit: Annotated[list[str] | None, typer.Option(metavar="COLUMN=UNIT", help="What a column is measured in.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(metavar="COLUMN=KIND", help="What a column holds where it is not "
+                                                   "what it looks like: number, category, date, text ...")] = None,
+    missing: Annotated[str | None, typer.Option(help="Of missing values: error, drop, keep, median or category "
+                                                "(default: keep).")] = None,
+    others: Annotated[bool, typer.Option("--others", help="Leave room for categories that only other tables have: they "
+                                         "become '(other)'.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the schema to this file.")] = None,
-    missing: Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")] = "error",
 ) -> None:
-    """Write down what a table's columns and target mean, for others to follow. It holds names and no rows."""
-    from tequio.data.dataset import save_schema, schema_to_json
+    """Write down what a table's columns and target mean, safe to share with others who have such a table.
+
+    The file holds names, kinds, units, ranges rounded outward, and categories that enough rows have: no counts, ids,
+    texts or rare values.
+    """
+    from tequio.data.inputs.kinds import MINIMUM_COUNT
+    from tequio.data.sharing import save_schema, shareable, shared_to_json
+
+    said = {"target": target if target is None or len(target) > 1 else target[0], "minimum_count": minimum_count,
+            "ignore": ignore, "columns": dict(_pairs("kind", kind)) or None, "missing": missing}
+    rows, minimum = _table_of(file, {key: value for key, value in said.items() if value is not None})
+    shared = shareable(rows, minimum or MINIMUM_COUNT, dict(_pairs("unit", unit)), others=others)
+    for note in rows.source.notes:
+        typer.echo(note, err=True)
+    if out is None:
+        return typer.echo(shared_to_json(shared))
+    save_schema(shared, out)
+    names, outcome = {feature.column for feature in shared.schema.features}, shared.schema.target
+    return typer.echo(f"{len(names)} columns, target '{outcome.name}' ({outcome.kind}): {out}")
+
+
+def _table_of(file: Path, said: Plain) -> tuple[Dataset, int | None]:
+    """The table and its minimum count, from a file or as a config reads it."""
+    from tequio.experiments.config.complete import load_config
     from tequio.registry import build
 
-    kind = "parquet" if file.suffix == ".parquet" else "csv"
-    columns = target if target is None or len(target) > 1 else target[0]
-    found = build("dataset", kind, {"path": str(file), "target": columns, "missing": missing}).load().train.schema
-    if out is None:
-        return typer.echo(schema_to_json(found))
-    save_schema(found, out)
-    return typer.echo(f"{len(found.features)} columns, target '{found.target.name}' ({found.target.kind}): {out}")
+    if file.suffix != ".toml":
+        kind = "parquet" if file.suffix == ".parquet" else "csv"
+        return (build("dataset", kind, {"path": str(file), "missing": "keep"} | said).load().train,
+                said.get("minimum_count"))
+    data = load_config(file).data
+    parameters = dict(data.parameters) | said
+    return build("dataset", data.name, parameters).load().train, parameters.get("minimum_count")
+
+
+def _pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
+    from tequio.errors import ConfigError
+
+    pairs = [(name, value) for name, _, value in (text.rpartition("=") for text in given or [])]
+    for (name, value), text in zip(pairs, given or [], strict=True):
+        if not name or not value:
+            raise ConfigError(f"--{option} {text} names no column", remedy=f"type it as --{option} COLUMN={value}")
+    return pairs
 
 
 def _listed(entry: Entry) -> Plain:

@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from tequio.cli.party import Data, Id, Missing, Partition, Prepare, SchemaFile, Share, Target, data_facts, look_at
+from tequio.cli.party import (
+    Data,
+    Id,
+    Ignore,
+    MappingFile,
+    MinimumCount,
+    Missing,
+    Partition,
+    Prepare,
+    Query,
+    SchemaFile,
+    Share,
+    Target,
+    data_facts,
+    look_at,
+)
 
 app = typer.Typer(help="Run inside a Flower federation: its SuperNodes are the parties.", no_args_is_help=True)
 
@@ -27,7 +42,8 @@ def write(
     """Write the folder of a Flower app that runs a config. Run again, it goes on where it stopped."""
     from tequio.experiments.deploying.flower_coordinator import write_app
 
-    name = write_app(file, folder, settings or [], run)
+    name = write_app(file, folder, settings or [], run,
+                     lambda kind, facts: typer.echo(f"{kind}: {facts['message']}", err=True))
     typer.echo(f"app           {folder}\nrun           {name}\n\nNext: FLWR_TELEMETRY_ENABLED=0 flwr run {folder} "
                "SUPERLINK --stream")
 
@@ -37,9 +53,13 @@ def join(
     data: Data,
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
+    query: Query = "",
     target: Target = "",
     id: Id = "",
     schema: SchemaFile = None,
+    mapping: MappingFile = None,
+    ignore: Ignore = None,
+    minimum_count: MinimumCount = 10,
     missing: Missing = "error",
     prepare: Prepare = None,
     partition: Partition = None,
@@ -48,7 +68,7 @@ def join(
     """Make a party's folder for its SuperNode. Nothing is sent anywhere."""
     from tequio.engines.network.homes import PartyHome
 
-    facts = data_facts(data, target, id, schema, missing, prepare, partition)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count)
     called, holding = look_at(name or party, facts)
     PartyHome.create(home, called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\n\n"

@@ -19,6 +19,7 @@ from tequio.cli import (
     export,
     fairness,
     flower,
+    init,
     looking,
     models,
     party,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "run": run.run, "search": search.search, "ui": ui.ui, "list": components.every, "show": components.show,
+    "init": init.init, "run": run.run, "search": search.search, "ui": ui.ui, "list": components.every,
+    "show": components.show,
     "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
     "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,

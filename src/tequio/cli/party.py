@@ -20,11 +20,18 @@ app = typer.Typer(help="Take part in a federation between machines: your rows st
 Home = Annotated[Path, typer.Option(help="The party's folder: its key, its policy, its audit log, its states.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Run = Annotated[str, typer.Argument(help="The run; see: tequio party runs")]
-Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), catalogue:NAME for a simulated share, or none to "
-                                        "keep a key only.")]
+Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), a database (sqlite:///FILE, duckdb:///FILE or "
+                                        "postgresql://USER@HOST/NAME, with --query), catalogue:NAME for a simulated "
+                                        "share, or none to keep a key only.")]
+Query = Annotated[str, typer.Option(metavar="SELECT", help="Of a database, the query that finds your rows.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
 Id = Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")]
 SchemaFile = Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")]
+MappingFile = Annotated[Path | None, typer.Option(help="What your table calls, measures or codes otherwise; tequio "
+                                                       "party check proposes one.")]
+Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column of yours to leave out.")]
+MinimumCount = Annotated[int, typer.Option(min=1, help="Without a schema: let others hear of no category or class of "
+                                                       "fewer rows.")]
 Missing = Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")]
 Prepare = Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")]
 Partition = Annotated[Path | None, typer.Option(help="With catalogue:NAME, the config that deals it.")]
@@ -39,9 +46,13 @@ def join(
     data: Data,
     name: Annotated[str, typer.Option(help="What this party is called.")] = "",
     home: Home = _HOME,
+    query: Query = "",
     target: Target = "",
     id: Id = "",
     schema: SchemaFile = None,
+    mapping: MappingFile = None,
+    ignore: Ignore = None,
+    minimum_count: MinimumCount = 10,
     missing: Missing = "error",
     prepare: Prepare = None,
     partition: Partition = None,
@@ -51,11 +62,43 @@ def join(
     from tequio.engines.network.enrolment import join as enrol
     from tequio.engines.network.homes import read_token
 
-    facts = data_facts(data, target, id, schema, missing, prepare, partition)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count)
     called, holding = look_at(name or party, facts)  # what is wrong is said before the token is used up
     pinned = enrol(home, read_token(token), called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\ncoordinator   {pinned}\n\n"
                f"Next: write a policy in {home / 'policy.toml'} if you want one, then: tequio party run --home {home}")
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Your table (CSV or Parquet).")],
+    schema: Annotated[Path, typer.Option(help="The schema file that all parties agreed on.")],
+    mapping: MappingFile = None,
+    propose: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a mapping to start from.")] = None,
+    quantiles: Annotated[Path | None, typer.Option(help="A run of the algorithm 'statistics' over all parties, or its "
+                                                        "table as JSON: units are compared with it.")] = None,
+    id: Id = "",
+    ignore: Ignore = None,
+    as_json: Json = False,
+) -> None:
+    """Compare your table with a schema, column by column. Nothing is sent anywhere, and the table stays as it is."""
+    from tequio.experiments.deploying.checking import check_table
+    from tequio.experiments.showing.checking import check_document, show_check, write_proposal
+
+    if propose is not None and mapping is not None:
+        raise ConfigError("--propose writes a whole mapping, and --mapping says that you have one",
+                          remedy="leave out --mapping or --propose")
+    checked = check_table(data, schema, mapping, quantiles, id, ignore or [])
+    if propose is not None and checked.found.differences:
+        write_proposal(checked, propose)
+    if as_json:
+        typer.echo(json.dumps(check_document(checked)))
+    else:
+        from rich.console import Console
+
+        show_check(Console(), checked, data, propose)
+    if checked.found.differences:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -132,23 +175,42 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
 
 
 def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
-               partition: Path | None) -> Plain:
+               partition: Path | None, query: str = "", mapping: Path | None = None, ignore: list[str] | None = None,
+               minimum_count: int = 10) -> Plain:
     """What a party notes about its data when it joins."""
+    return _share(data, partition) if data.startswith(_SHARE) else {
+        **_table(data, query), "target": target or None, "id": id or None, "missing": missing, "prepare": prepare or [],
+        "schema_path": str(schema.resolve()) if schema is not None else None,
+        "mapping_path": str(mapping.resolve()) if mapping is not None else None, "ignore": ignore or [],
+        "minimum_count": minimum_count}
+
+
+def _table(data: str, query: str) -> Plain:
+    """Where a party's rows are: in a file, or in a database, whose password is not kept."""
+    from tequio.data.catalogue.sql import beside, is_connection, only_reads, without_password
     from tequio.experiments.deploying.holdings import NO_DATA
 
-    return _share(data, partition) if data.startswith(_SHARE) else {
-        "path": data if data == NO_DATA else str(Path(data).resolve()), "target": target or None, "id": id or None,
-        "missing": missing, "prepare": prepare or [],
-        "schema_path": str(schema.resolve()) if schema is not None else None}
+    if is_connection(data) or "://" in data:
+        if not query:
+            raise ConfigError("nothing says which rows of the database are yours", remedy="add --query \"SELECT ...\"")
+        return {"connection": beside(without_password(data), Path.cwd()), "query": only_reads(query)}
+    if query:
+        raise ConfigError("a query is for a database, and --data names none",
+                          remedy="write --data sqlite:///FILE, duckdb:///FILE or postgresql://USER@HOST/NAME")
+    return {"path": data if data == NO_DATA else str(Path(data).resolve())}
 
 
 def look_at(name: str, facts: Plain) -> tuple[str, Holding]:
-    """The party's name and its data, if both can be used."""
+    """The party's name and its data, if both can be used; what its columns were taken for is said."""
+    from tequio.engines.network.holding import OwnRows
     from tequio.experiments.deploying.holdings import open_holding
 
     if not name:
         raise ConfigError("this party has no name", remedy="give it one: --name NAME")
-    return name, open_holding(name, facts)
+    holding = open_holding(name, facts)
+    for note in holding.notes if isinstance(holding, OwnRows) else ():
+        typer.echo(f"note: {note}", err=True)
+    return name, holding
 
 
 def _share(data: str, partition: Path | None) -> Plain:

@@ -149,7 +149,7 @@ def _show(model: Model, seen: Seen, out: Path | None, *, proba: bool) -> None:
 
 def _ordered(scores: dict[str, float]) -> dict[str, float]:
     """The metric that counts most first."""
-    from tequio.experiments.running.measuring import main_metric
+    from tequio.experiments.running.headline import main_metric
 
     main = main_metric(scores)
     return {name: scores[name] for name in sorted(scores, key=lambda name: name != main)}

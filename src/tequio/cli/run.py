@@ -6,12 +6,12 @@ import json
 import os
 import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from pathlib import Path  # noqa: TC003 - typer reads the annotations when the command runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tequio.errors import ConfigError, MissingExtra
+from tequio.errors import ConfigError, DivergedError, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
     from tequio.views.heatmap import Grid
 
-_advice: list[str] = []
+_advice: list[tuple[str, str]] = []
+"""How to go on with what was begun, and the folder that has to be there for it."""
 
 
 def run(
@@ -55,11 +56,21 @@ def run(
             write(json.dumps(document))
     if not as_json and not quiet:
         show()
+    refuse_diverged(document)
+
+
+def refuse_diverged(summary: Plain) -> None:
+    """End with an exit code of its own where a run has diverged, after all that there is to show was shown."""
+    if summary.get("stopped") == "diverged":
+        _advice.clear()  # going on with it would lead nowhere
+        message, _, remedy = summary["warnings"][-1].partition("; ")
+        raise DivergedError(message, remedy=remedy)
 
 
 def how_to_resume() -> str:
     """What to type to go on with the run that was stopped; empty where none had begun."""
-    return _advice[0] if _advice else ""
+    advice, folder = _advice[0] if _advice else ("", "")
+    return advice if Path(folder).is_dir() else ""
 
 
 def _work(file: Path | None, resume: str | None, overrides: list[str],
@@ -99,9 +110,9 @@ def shown_progress(quiet: bool, command: str = "tequio run --resume") -> Iterato
 
     def remember(kind: str, facts: Plain) -> None:
         if kind == "cell":
-            _advice.append("To go on, type the same command again: finished cells are kept.")
+            _advice.append(("To go on, type the same command again: finished cells are kept.", "."))
         if kind in ("start", "resume"):
-            _advice.append(f"To go on, type: {command} {facts['folder']}")
+            _advice.append((f"To go on, type: {command} {facts['folder']}", str(facts["folder"])))
 
     bar: AbstractContextManager[Listener] = nullcontext(remember) if quiet else shown(remember)
     with bar as listen:

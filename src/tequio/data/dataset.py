@@ -6,18 +6,17 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tequio.data.mapped import row_blocks
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from os import PathLike
 
     from numpy.typing import ArrayLike
 
@@ -33,13 +32,39 @@ Matrix = Any
 
 TargetKind = Literal["classes", "multilabel", "number", "none"]
 
+FeatureKind = Literal["number", "category", "ordered", "hashed", "date", "text", "flag"]
+"""What the numbers of a feature mean; see `Feature`."""
+
+Gaps = Literal["", "keep", "median"]
+"""Features may be NaN: for learners that take them or a step that fills them in, or to be filled in with medians."""
+
+OTHER = "(other)"
+"""A category that takes every value that a domain does not list, in domains that have it."""
+
 
 @dataclass(frozen=True)
 class Feature:
-    """A named column: numeric, or categorical when it has a domain. Categories are stored as codes into the domain."""
+    """A named column of numbers, or of codes into a domain of categories.
+
+    A feature of kind `ordered` has its categories in order, `hashed` has buckets of categories that are too many to
+    list, `date` counts days since 1970 (`format` is how they are written; ISO 8601 where it is empty), and `text`
+    counts the tokens of one bucket in the texts of the column `source`. A `flag` is 1 where something is so, else 0.
+    """
 
     name: str
     domain: tuple[str, ...] | None = None
+    kind: FeatureKind = "number"
+    source: str = ""
+    format: str = ""
+
+    def __post_init__(self) -> None:
+        if self.domain is not None and self.kind == "number":
+            object.__setattr__(self, "kind", "category")
+
+    @property
+    def column(self) -> str:
+        """The column of the raw table that it is read from."""
+        return self.source or self.name
 
     @property
     def categorical(self) -> bool:
@@ -96,6 +121,11 @@ class Schema:
         """Feature names in column order."""
         return tuple(feature.name for feature in self.features)
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the raw table that the features are read from."""
+        return tuple(dict.fromkeys(feature.column for feature in self.features))
+
     def column(self, name: str) -> int:
         """Position of a feature."""
         if name not in self.names:
@@ -109,8 +139,8 @@ class Schema:
 
 
 def schema_to_json(schema: Schema) -> str:
-    """The schema as plain JSON, so that a party can hold it in a file."""
-    features = [{"name": feature.name} if feature.domain is None else asdict(feature) for feature in schema.features]
+    """The schema as plain JSON, as it crosses links and lies in models. Files to share: `data.sharing`."""
+    features = [_feature_facts(feature) for feature in schema.features]
     document = {"features": features, "target": asdict(schema.target), "shape": schema.shape}
     return json.dumps(document, indent=1, ensure_ascii=False)
 
@@ -125,26 +155,21 @@ def schema_from_json(text: str) -> Schema:
         raise DataError(f"this is not a schema: {cause!r}", remedy="write one with schema_to_json") from cause
 
 
-def save_schema(schema: Schema, path: str | PathLike[str]) -> None:
-    """Write a schema file."""
-    Path(path).write_text(schema_to_json(schema) + "\n", encoding="utf-8")
-
-
-def load_schema(path: str | PathLike[str]) -> Schema:
-    """Read a schema file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"the schema file '{path}' cannot be read: {cause}", remedy="check data.schema") from cause
-    try:
-        return schema_from_json(text)
-    except DataError as cause:
-        raise DataError(f"the schema file '{path}' is not usable: {cause.message}", remedy=cause.remedy) from cause
+def _feature_facts(feature: Feature) -> dict[str, Any]:
+    implied = "number" if feature.domain is None else "category"
+    facts: dict[str, Any] = {"name": feature.name}
+    facts |= {} if feature.domain is None else {"domain": feature.domain}
+    facts |= {} if feature.kind == implied else {"kind": feature.kind}
+    facts |= {"source": feature.source} if feature.source else {}
+    return facts | ({"format": feature.format} if feature.format else {})
 
 
 def _feature_from(item: dict[str, Any]) -> Feature:
-    domain = item.get("domain")
-    return Feature(str(item["name"]), None if domain is None else tuple(str(value) for value in domain))
+    domain, kind = item.get("domain"), item.get("kind", "number")
+    if kind not in get_args(FeatureKind):
+        raise DataError(f"there is no kind of column '{kind}'", remedy=nearest(str(kind), get_args(FeatureKind)))
+    return Feature(str(item["name"]), None if domain is None else tuple(str(value) for value in domain), kind,
+                   str(item.get("source", "")), str(item.get("format", "")))
 
 
 def _target_from(item: dict[str, Any]) -> Target:
@@ -158,7 +183,9 @@ def _target_from(item: dict[str, Any]) -> Target:
 class Source:
     """The arrays that all views of one dataset share. Read-only by convention; may be memory-mapped or sparse.
 
-    `usual` is what missing values of a column were filled in with, by the column's name.
+    `usual` is what missing values of a column were filled in with, by the column's name. `missing` says what
+    is to be done about features that are NaN (nothing: there are none), `notes` what was done with columns, and
+    `left_out` which columns of the table are not learned from.
     """
 
     features: Matrix
@@ -166,6 +193,9 @@ class Source:
     ids: Array | None = None
     groups: Array | None = None
     usual: Mapping[str, float | str] = field(default_factory=dict)
+    missing: Gaps = ""
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,13 +217,15 @@ class Dataset:
 
     @classmethod
     def of(cls, schema: Schema, features: Matrix, target: ArrayLike | None = None, *, ids: ArrayLike | None = None,
-           groups: ArrayLike | None = None, name: str = "data",
-           usual: Mapping[str, float | str] | None = None) -> Dataset:
-        """Check arrays against a schema and wrap them."""
-        features = features.tocsr() if sparse.issparse(features) else np.asarray(features)
+           groups: ArrayLike | None = None, name: str = "data", usual: Mapping[str, float | str] | None = None,
+           missing: Gaps = "", notes: Sequence[str] = ()) -> Dataset:
+        """Check arrays against a schema and wrap them. Features are NaN only where `missing` says so."""
+        if not isinstance(features, np.ndarray):  # those that are mapped stay so
+            features = features.tocsr() if sparse.issparse(features) else np.asarray(features)
         arrays = [None if values is None else np.asarray(values) for values in (target, ids, groups)]
-        _check(schema, features, arrays[0], arrays[1], arrays[2], name)
-        return cls(schema, Source(features, arrays[0], arrays[1], arrays[2], usual or {}), name=name)
+        _check(schema, features, arrays[0], arrays[1], arrays[2], name, bool(missing))
+        return cls(schema, Source(features, arrays[0], arrays[1], arrays[2], usual or {}, missing, tuple(notes)),
+                   name=name)
 
     def __len__(self) -> int:
         return self.source.features.shape[0] if self.rows is None else len(self.rows)
@@ -223,9 +255,14 @@ class Dataset:
     def groups(self) -> Array:
         """Whose row it is, for natural partitions."""
         if self.source.groups is None:
-            raise DataError(f"'{self.name}' does not say whose row is whose", remedy="choose another partition, or "
-                            "name the column that does in 'data.group'")
+            raise DataError(f"'{self.name}' does not say whose row is whose", remedy="name the column that does: "
+                            "data.group = \"COLUMN\"; or set data.partition = \"iid\"")
         return self._gather(self.source.groups)
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether features may be NaN: what is missing stays so until a preparation fills it in."""
+        return bool(self.source.missing)
 
     @property
     def is_sparse(self) -> bool:
@@ -289,49 +326,54 @@ class Dataset:
 
 
 def _check(schema: Schema, features: Matrix, target: Array | None, ids: Array | None,
-           groups: Array | None, name: str) -> None:
+           groups: Array | None, name: str, missing: bool) -> None:
     rows = features.shape[0]
     if tuple(features.shape[1:]) != schema.shape:
         raise DataError(f"'{name}' has rows of shape {tuple(features.shape[1:])}, its schema says {schema.shape}")
     for what, values in (("target", target), ("ids", ids), ("groups", groups)):
         if values is not None and len(values) != rows:
             raise DataError(f"'{name}' has {rows} rows but {len(values)} {what} values")
-    _check_missing(schema, features, name)
+    _check_missing(schema, features, name, missing)
     _check_domains(schema, features, name)
     _check_target(schema, target, name)
 
 
-def _check_missing(schema: Schema, features: Matrix, name: str) -> None:
+def _check_missing(schema: Schema, features: Matrix, name: str, allowed: bool) -> None:
     values = features.data if sparse.issparse(features) else features
     if values.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):
         # A finite sum has finite terms, and is much quicker than to look at each of them.
-        if np.isfinite(values.sum()) or bool(np.isfinite(values).all()):
+        if all(np.isfinite(block.sum()) or bool(np.isfinite(block).all()) for _, block in row_blocks(values)):
             return
     if sparse.issparse(features):
         raise DataError(f"'{name}' has {int((~np.isfinite(values)).sum())} missing or infinite values",
                         remedy="drop or fill them first")
-    flat = features.reshape(len(features), -1)
-    missing = ~np.isfinite(flat)
-    column = int(np.flatnonzero(missing.any(axis=0))[0])
-    rows = np.flatnonzero(missing[:, column])
+    wrong = [(start, np.isinf(block) if allowed else ~np.isfinite(block)) for start, block in row_blocks(features)]
+    columns = np.logical_or.reduce([block.any(axis=0).ravel() for _, block in wrong])
+    if not columns.any():
+        return
+    column = int(np.flatnonzero(columns)[0])
+    rows = np.concatenate([start + np.flatnonzero(block.reshape(len(block), -1)[:, column]) for start, block in wrong])
     listed = ", ".join(str(row) for row in rows[:3]) + (", ..." if len(rows) > 3 else "")
-    raise DataError(f"column '{schema.names[column]}' of '{name}' has {len(rows)} missing or infinite values "
-                    f"(rows {listed})", remedy="drop them or set data.missing = 'median'")
+    raise DataError(f"column '{schema.names[column]}' of '{name}' has {len(rows)} "
+                    f"{'infinite' if allowed else 'missing or infinite'} values (rows {listed})",
+                    remedy="correct these values" if allowed else "drop such rows or set data.missing = 'median'",
+                    column=schema.names[column])
 
 
 def _check_domains(schema: Schema, features: Matrix, name: str) -> None:
     if sparse.issparse(features) or not any(feature.categorical for feature in schema.features):
         return
-    for column, feature in enumerate(schema.features):
-        if feature.domain is None or not len(features):
-            continue
-        codes = features[:, column]
-        wrong = np.flatnonzero((codes < 0) | (codes >= len(feature.domain)))
-        if len(wrong):
-            raise DataError(f"column '{feature.name}' of '{name}' has a category outside its domain at row {wrong[0]}",
-                            remedy="add the category to the schema, or clean the value")
+    domains = {column: feature.domain for column, feature in enumerate(schema.features) if feature.domain is not None}
+    for start, block in row_blocks(features):
+        for column, domain in domains.items():
+            codes = block[:, column]
+            wrong = np.flatnonzero((codes < 0) | (codes >= len(domain)))
+            if len(wrong):
+                raise DataError(f"column '{schema.names[column]}' of '{name}' has a category outside its domain at row "
+                                f"{start + wrong[0]}", remedy="add the category to the schema, or clean the value",
+                                column=schema.names[column])
 
 
 def _check_target(schema: Schema, target: Array | None, name: str) -> None:

@@ -62,7 +62,8 @@ def with_noise(dataset: Dataset, partition: Partition, how: FeatureNoise,
     schema = dataset.schema
     target = dealt.target if schema.target.kind != "none" else None
     copied = Dataset.of(schema, features, target, ids=dealt.ids, name=dataset.name,
-                        groups=dealt.groups if dataset.source.groups is not None else None)
+                        groups=dealt.groups if dataset.source.groups is not None else None,
+                        missing=dataset.source.missing)
     return copied, replace(partition, rows=np.arange(len(partition.rows))), deviations
 
 

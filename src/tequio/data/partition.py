@@ -114,8 +114,8 @@ def require_rows(dataset: Dataset, parties: int, minimum_rows: int) -> None:
     needed = parties * minimum_rows
     if len(dataset) < needed:
         raise DataError(f"'{dataset.name}' has {len(dataset)} rows, but {parties} parties with at least {minimum_rows} "
-                        f"rows each need {needed}", remedy=f"use at most {len(dataset) // max(minimum_rows, 1)} "
-                        "parties, or a smaller data.partition.minimum_rows")
+                        f"rows each need {needed}", remedy=f"set data.partition.parties = "
+                        f"{len(dataset) // max(minimum_rows, 1)}, or a smaller data.partition.minimum_rows")
 
 
 def by_party_numbers(party_of_row: Whole, parties: int, **extra: Any) -> Partition:

@@ -18,7 +18,7 @@ from tequio import registry
 from tequio.engines.inline import ONE_THREAD, InlineEngine, one_thread
 from tequio.engines.sharing import shared_folder, write_population
 from tequio.engines.worker import Segment, decode_outcome, encode_order, pack, unpack
-from tequio.errors import EngineError
+from tequio.errors import ConfigError, EngineError
 from tequio.federation.exchange import execute
 from tequio.federation.payload import numbers_in
 
@@ -43,17 +43,31 @@ class Local:
     """Worker processes on this machine, one compute thread each.
 
     Parameters:
-        workers: processes (0: one per core; 1: everything in this process)
+        workers: processes (0: one per core; 1: everything in this process); no more than 8 per core, or 32
     """
 
     workers: Annotated[int, Ge(0)] = 0
 
     def create(self) -> Engine:
         """An engine ready to be opened."""
-        workers = self.workers or os.cpu_count() or 1
+        workers = worker_count(self.workers)
         if sys.platform == "win32":  # pipes cannot be handed to a child by number there
             workers = 1
         return InlineEngine() if workers == 1 else WorkerPool(workers)
+
+
+WORKERS_PER_CORE, ALWAYS_ALLOWED = 8, 32
+"""More processes than this for each core only wait for each other, and each takes memory; a few are always allowed."""
+
+
+def worker_count(asked: int) -> int:
+    """How many worker processes to start: one per core if 0 are asked for; more than the machine can do are refused."""
+    cores = os.cpu_count() or 1
+    most = max(WORKERS_PER_CORE * cores, ALWAYS_ALLOWED)
+    if asked > most:
+        raise ConfigError(f"engine.workers = {asked} is more than this machine can do: it has {cores} cores, and more "
+                          f"than {most} workers are refused", remedy=f"set engine.workers = {cores}, or leave it out")
+    return asked or cores
 
 
 @dataclass

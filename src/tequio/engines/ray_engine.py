@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt
 
 from tequio import __version__, registry
 from tequio.engines.inline import one_thread
+from tequio.engines.local import worker_count
 from tequio.engines.sharing import build_population, lay_out
 from tequio.engines.worker import decode_outcome, encode_order, pack_whole, run_order, unpack_whole
 from tequio.errors import EngineError, MissingExtra
@@ -50,6 +51,8 @@ class Ray:
 
     def create(self) -> Engine:
         """An engine ready to be opened."""
+        if not self.address:
+            worker_count(self.workers)
         require_ray()
         return RayEngine(self)
 
@@ -93,7 +96,7 @@ class RayEngine:
         self._limits = one_thread()
         try:
             self._joined = connect(self._config.address, self._config.workers)
-            blueprint, arrays = lay_out(population)
+            blueprint, arrays = lay_out(population, here=not self._config.address)
             self._shared = (__version__, registry.loaded_plugins(), blueprint, list(arrays),
                             *map(self._ray.put, arrays.values()))
             size = self._config.workers or int(self._ray.cluster_resources().get("CPU", 1))

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset, Feature, Schema, Source, Target
+from tequio.data.mapped import Mapped, mapped_rows
 from tequio.data.partition import Partition, Split
 from tequio.federation import payload as payloads
 from tequio.federation.population import Population
@@ -32,32 +33,44 @@ def shared_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tequio-", dir=memory if roomy else None))
 
 
-def lay_out(population: Population) -> tuple[bytes, dict[str, Array]]:
-    """A population as plain bytes that say how it is built, and the arrays it is built of."""
+def lay_out(population: Population, *, here: bool = True) -> tuple[bytes, dict[str, Array]]:
+    """A population as plain bytes that say how it is built, and the arrays it is built of.
+
+    Features that lie in a mapped file are not among these arrays if it is built `here`, on this machine: the others map
+    the same file.
+    """
     dataset, partition = population.dataset, population.partition
+    features, mapped = dataset.source.features, None
+    if here and isinstance(features, Mapped) and features.path is not None:
+        mapped = [str(features.path), features.dtype.str]
     columns = partition.columns
     blueprint = {
-        "features": [[feature.name, list(feature.domain) if feature.domain is not None else None]
-                     for feature in dataset.schema.features],
+        "features": [[feature.name, list(feature.domain) if feature.domain is not None else None, feature.kind,
+                      feature.source, feature.format] for feature in dataset.schema.features],
         "target": [dataset.schema.target.kind, list(dataset.schema.target.names), dataset.schema.target.name],
         "shape": list(dataset.schema.shape), "name": dataset.name, "sparse": dataset.is_sparse,
-        "feature_shape": list(dataset.source.features.shape), "split": asdict(population.split),
+        "missing": dataset.source.missing,
+        "feature_shape": list(features.shape), "mapped": mapped, "split": asdict(population.split),
         "seed": population.seed, "overrides": [[party, dict(own)] for party, own in population.overrides.items()],
         "names": _listed(partition.names), "holds_target": _listed(partition.holds_target),
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
         "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
         "labels": _listed(partition.labels),
     }
-    return payloads.encode(blueprint), _arrays_of(dataset, partition)
+    arrays = _arrays_of(dataset, partition)
+    return payloads.encode(blueprint), {name: values for name, values in arrays.items()
+                                        if mapped is None or name != "features"}
 
 
 def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Population:
     """The population that `lay_out` took apart, without copying its arrays."""
     plan = payloads.decode(blueprint)
-    features = tuple(Feature(name, None if domain is None else tuple(domain)) for name, domain in plan["features"])
+    features = tuple(Feature(name, None if domain is None else tuple(domain), *facts)
+                     for name, domain, *facts in plan["features"])
     kind, names, name = plan["target"]
     schema = Schema(features, Target(kind, tuple(names), name), tuple(plan["shape"]))
-    source = Source(_features(arrays, plan), arrays.get("target"), arrays.get("ids"), arrays.get("groups"))
+    source = Source(_features(arrays, plan), arrays.get("target"), arrays.get("ids"), arrays.get("groups"),
+                    missing=plan["missing"])
     dataset = Dataset(schema, source, plan["row_view"], plan["column_view"], plan["name"],
                       plan["label_view"])
     partition = Partition(arrays["rows"], arrays["offsets"], _tupled(plan["names"]),
@@ -90,13 +103,16 @@ def _arrays_of(dataset: Dataset, partition: Partition) -> dict[str, Array]:
         matrix = source.features
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
-        arrays["features"] = source.features
+        arrays["features"] = np.asarray(source.features)
     # Strings that lie in memory as objects cannot be mapped.
     return {name: values.astype(str) if values.dtype.kind == "O" else values
             for name, values in arrays.items() if values is not None}
 
 
 def _features(arrays: Mapping[str, Array], plan: Payload) -> Array | sparse.csr_matrix:
+    if plan["mapped"] is not None:
+        path, dtype = plan["mapped"]
+        return mapped_rows(Path(path), plan["feature_shape"], dtype)
     if not plan["sparse"]:
         return arrays["features"]
     parts = (arrays["data"], arrays["indices"], arrays["indptr"])

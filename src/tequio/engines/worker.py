@@ -72,7 +72,7 @@ def decode_outcome(message: Payload, order: Order, states: dict[int, Payload]) -
     replies = from_columns(message["replies"], message["count"]) if message["count"] else []
     columns = message["replies"].get("payload")
     return Outcome(message["ticket"], tuple(Reply(**reply) for reply in replies),
-                   tuple(Failure(**failure) for failure in message["failures"]),
+                   tuple(Failure(**{**failure, "shared": tuple(failure["shared"])}) for failure in message["failures"]),
                    columns if isinstance(columns, dict) else None)
 
 

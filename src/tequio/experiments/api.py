@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import nullcontext
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from scipy import sparse
 
-from tequio.data.dataset import Dataset
-from tequio.data.inputs import read
-from tequio.errors import ConfigError, nearest
+from tequio.data.catalogue.entry import Loaded
+from tequio.data.inputs.handed import SHORT, as_keys, handed_over, has_parties, holds_rows, is_read
+from tequio.data.mapped import row_blocks
+from tequio.errors import ConfigError
 from tequio.experiments.config.complete import (
     GIVEN_DATA,
     build_named,
@@ -34,6 +34,7 @@ from tequio.experiments.running.runner import run_config
 from tequio.experiments.running.scenario import make_algorithm
 from tequio.experiments.running.store import BASELINES, CONFIG, explained, find_folder
 from tequio.experiments.sweep import SweepResult, run_sweep
+from tequio.learners.handed_modules import as_learner, is_at_hand_only, remember
 from tequio.learners.learner import GradientLearner, LocalTraining
 from tequio.learners.trees.learner import TreeLearner
 from tequio.models import folder as model_folder
@@ -42,12 +43,13 @@ from tequio.registry import name_of, to_spec
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from tequio.experiments.config.keys import Keys
+    from tequio.data.catalogue.entry import Rows
+    from tequio.experiments.config.keys import RunKeys
     from tequio.experiments.config.toml import Given
     from tequio.experiments.running.recording import Listener
     from tequio.models.model import Model
 
-    ConfigLike = str | Path | Mapping[str, object] | Config | None
+    ConfigLike = str | Path | Mapping[str, object] | Config | object | None
 
 
 _FINGERPRINT = "sha256"
@@ -55,13 +57,14 @@ _MAY_CHANGE = ("name", "plugins", "engine", "output", "rounds", "stop", "baselin
 
 
 def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: Listener = ignore,
-        progress: bool = False, **keys: Unpack[Keys]) -> Result:
+        progress: bool = False, **keys: Unpack[RunKeys]) -> Result:
     """Run an experiment to its end and give back what came of it.
 
     `config` is a TOML file, a dict or a `Config`; keywords go on top of it: `rounds=20`, `learner="mlp"`,
-    `local={"epochs": 5}` (a dict with a `name` replaces the table, one without adds to it). `data` may also be a
-    dataset object, arrays `(features, target)` or a data frame; with further keys as `{"name": frame, "target": "y"}`.
-    `resume` goes on with a stopped run instead: its folder, its name, or 'last'.
+    `local={"epochs": 5}` (a dict with a `name` replaces the table, one without adds to it). `data` may also be rows:
+    a data frame, arrays `(features, target)`, a CSV or Parquet file, a dataset object, or one such table per party in a
+    dict or a list. Rows may come first too: `tequio.run(frame, target="y")`. `resume` goes on with a stopped run
+    instead: its folder, its name, or 'last'.
     """
     with shown_while(progress, listen) as heard:
         if resume is not None:
@@ -75,19 +78,23 @@ def run(config: ConfigLike = None, *, resume: str | Path | None = None, listen: 
 
 
 def sweep(config: ConfigLike = None, *, listen: Listener = ignore, progress: bool = False,
-          **keys: Unpack[Keys]) -> SweepResult:
+          **keys: Unpack[RunKeys]) -> SweepResult:
     """Run every combination of the values in `sweep={"local.learning_rate": [0.1, 0.01], "seeds": [0, 1, 2]}`."""
     given, dataset = gather(config, dict(keys))
     with shown_while(progress, listen) as heard:
         return run_sweep(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
-def load(place: str | Path, *, party: str = "", authority: str | Path | None = None) -> Model:
+def load(place: str | Path, *, party: str = "", authority: str | Path | None = None,
+         learner: object = None) -> Model:
     """A trained model: from its own folder, or from a run by its folder, its name under runs/, or 'last'.
 
     Its files have to be, bit for bit, what was written. `party` asks for one party's own model. With an `authority`
-    (a party's folder, or the certificate in it) the coordinator of that federation has to have signed the model.
+    (a party's folder, or the certificate in it) the coordinator of that federation has to have signed the model. The
+    model of a torch module that was handed over needs that module again, as `learner`.
     """
+    if learner is not None:
+        remember(learner)
     try:
         found = model_folder.find(Path(place))
     except ConfigError:
@@ -116,7 +123,7 @@ def resume_run(run: str | Path, config: ConfigLike, keys: Given, *, listen: List
     return run_with_baselines(now, dataset=dataset, listen=listen, folder=place)
 
 
-def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
+def run_with_baselines(config: Config, *, dataset: Rows | None = None, listen: Listener = ignore,
                        folder: Path | None = None) -> Result:
     """The run itself, then its baselines in folders inside its own; what is finished in `folder` is kept."""
     main = _run_unless_finished(config, dataset, listen, folder)
@@ -128,55 +135,81 @@ def run_with_baselines(config: Config, *, dataset: Dataset | None = None, listen
     return main
 
 
-def _run_unless_finished(config: Config, dataset: Dataset | None, listen: Listener, folder: Path | None) -> Result:
+def _run_unless_finished(config: Config, dataset: Rows | None, listen: Listener, folder: Path | None) -> Result:
     if folder is not None and is_finished(folder) and Result(folder).summary["config_hash"] == config_hash(config):
         return Result(folder)
     return run_config(config, dataset=dataset, listen=listen, folder=folder)
 
 
-def gather(config: ConfigLike, keys: Given) -> tuple[Given, Dataset | None]:
-    """A config with keywords on top, and the dataset where one was handed over as an object."""
+def gather(config: ConfigLike, keys: Given) -> tuple[Given, Rows | None]:
+    """A config with keywords on top, and the rows where they were handed over as an object."""
+    if holds_rows(config, Config.model_fields):
+        more = as_keys(keys.get("data", {}), Data.model_fields)
+        if "name" in more:
+            raise ConfigError("data is given twice", remedy="give it first, or as data=...")
+        config, keys = None, {**keys, "data": {**more, "name": config}}
     if isinstance(config, str | Path):
         given = read_given(config)
     else:
-        given = resolved(config) if isinstance(config, Config) else copied(config or {})
-    for key, value in keys.items():
+        given = resolved(config) if isinstance(config, Config) else copied(config or {})  # type: ignore[arg-type]
+    keys = {f"data.{key}" if key in SHORT else key: value for key, value in keys.items()}
+    for key, value in sorted(keys.items(), key=lambda item: item[0] != "data"):
         given = with_key(given, key, _merged(key, given.get(key), value))
-    return _without_objects(given)
+    return _without_objects(_with_plain_learner(given))
+
+
+def _with_plain_learner(given: Given) -> Given:
+    """Replace a torch module or its factory by a table, and keep one that no other process has in this one."""
+    if "learner" not in given:
+        return given
+    given = {**given, "learner": as_learner(given["learner"])}
+    if not is_at_hand_only(given["learner"]):
+        return given
+    engine = given.get("engine", {})
+    engine = {"name": engine} if isinstance(engine, str) else dict(engine)
+    if engine.get("name", "local") != "local" or engine.setdefault("workers", 1) != 1:
+        raise ConfigError("a torch module that is handed over is in this process only", remedy="set engine = "
+                          "{\"workers\": 1}, or put its class where Python can import it and name it: learner = "
+                          "{\"name\": \"torch\", \"module\": \"my_models:Net\"}")
+    return {**given, "engine": engine}
 
 
 def _merged(key: str, old: Any, new: Any) -> Any:
     table = {"name": old} if isinstance(old, str) else old or {}
     if key == "data":
-        return {**table, **(new if isinstance(new, Mapping) else {"name": new})}
+        return {**table, **as_keys(new, Data.model_fields, is_new="name" not in table)}
     return {**table, **new} if isinstance(new, Mapping) and "name" not in new else new
 
 
-def _without_objects(given: Given) -> tuple[Given, Dataset | None]:
+def _without_objects(given: Given) -> tuple[Given, Rows | None]:
     """Replace a dataset object by its fingerprint, so that the config stays plain data."""
-    data = given.get("data", {})
-    table = dict(data) if isinstance(data, Mapping) else {"name": data}
+    table = as_keys(given.get("data", {}), Data.model_fields)
     if isinstance(table.get("name", ""), str):
         return ({**given, "data": table} if table else given), None
     own = {key: table.pop(key) for key in list(table) if key not in (*Data.model_fields, _FINGERPRINT)}
-    known = () if isinstance(table["name"], Dataset) else tuple(signature(read).parameters)[1:]
-    for key in own:
-        if key not in known:
-            raise ConfigError(f"[data] has no key '{key}' for a dataset that is handed over",
-                              remedy=nearest(key, [*known, *Data.model_fields]))
-    dataset = table["name"] if isinstance(table["name"], Dataset) else read(table["name"], **own)
-    return {**given, "data": {**table, "name": GIVEN_DATA, _FINGERPRINT: fingerprint(dataset)}}, dataset
+    if has_parties(table["name"]):
+        table.setdefault("partition", "natural")
+    if is_read(table["name"]):
+        table.setdefault("prepare", [])  # somebody has prepared it, or means it to be as it is
+    loaded = handed_over(table["name"], own)
+    facts = {**table, "name": GIVEN_DATA, _FINGERPRINT: fingerprint(loaded)}
+    return {**given, "data": facts}, loaded.train if loaded.test is None else loaded
 
 
-def fingerprint(dataset: Dataset) -> str:
+def fingerprint(rows: Rows) -> str:
     """Tells datasets apart by their rows."""
-    digest = hashlib.sha256(repr(dataset.schema).encode())
-    features = dataset.features
-    arrays = [features.data, features.indices, features.indptr] if sparse.issparse(features) else [features]
-    if dataset.schema.target.kind != "none":
-        arrays.append(dataset.target)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
+    train, test = (rows.train, rows.test) if isinstance(rows, Loaded) else (rows, None)
+    digest = hashlib.sha256(repr(train.schema).encode())
+    for dataset in (train, test) if test is not None else (train,):
+        features = dataset.features
+        arrays = [features.data, features.indices, features.indptr] if sparse.issparse(features) else [features]
+        if dataset.schema.target.kind != "none":
+            arrays.append(dataset.target)
+        if dataset.source.groups is not None:
+            arrays.append(dataset.groups.astype(str))
+        for array in arrays:
+            for _, block in row_blocks(array):
+                digest.update(np.ascontiguousarray(block).tobytes())
     return digest.hexdigest()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tequio.data.inputs.tables import opened_csv
+from tequio.data.inputs.reading import opened_csv
 from tequio.errors import ConfigError, DataError, RunError
 from tequio.experiments.api import load
 from tequio.experiments.config.complete import load_config

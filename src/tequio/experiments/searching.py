@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import optuna
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.catalogue.entry import Rows
     from tequio.experiments.api import ConfigLike
     from tequio.experiments.config.tables import Config
     from tequio.experiments.config.toml import Given
@@ -93,7 +93,7 @@ def search(config: ConfigLike = None, *, listen: Listener = ignore, progress: bo
         return run_search(given, source=source_of(config), dataset=dataset, listen=heard)
 
 
-def run_search(given: Given, *, source: str = "config", dataset: Dataset | None = None,
+def run_search(given: Given, *, source: str = "config", dataset: Rows | None = None,
                listen: Listener = ignore) -> SearchResult:
     """Run every trial that is not finished yet, choose, and write the best config and the table of trials."""
     how = read_search(given.get("search") or {}, source)
@@ -114,7 +114,7 @@ def run_search(given: Given, *, source: str = "config", dataset: Dataset | None 
 class _Work:
     """A search under way."""
 
-    def __init__(self, base: Given, how: Search, seeds: list[int], source: str, folder: Path, dataset: Dataset | None,
+    def __init__(self, base: Given, how: Search, seeds: list[int], source: str, folder: Path, dataset: Rows | None,
                  listen: Listener) -> None:
         self.base, self.how, self.seeds, self.source = base, how, seeds, source
         self.folder, self.dataset, self.listen, self.metric = folder, dataset, listen, how.metric
@@ -184,7 +184,8 @@ def _main_metric(result: Result) -> str:
     names = [str(name) for name in result.summary["metrics"] if name.startswith(ALLOWED)]
     if not names:
         raise ConfigError("the runs report nothing on validation rows", remedy="set search.metric, or evaluation.at")
-    return next((name for name in names if not name.endswith("loss")), names[0])
+    headline = f"{ALLOWED}{result.summary['headline']}"
+    return headline if headline in names else next((name for name in names if not name.endswith("loss")), names[0])
 
 
 def _written(work: _Work, best: Trial, trials: list[Trial], good: list[Trial]) -> SearchResult:

@@ -21,8 +21,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.data.catalogue.entry import Loaded
 from tequio.data.partition import Partition
 from tequio.engines.inline import ONE_THREAD, one_thread
+from tequio.engines.local import worker_count
 from tequio.engines.sharing import open_population, shared_folder, write_population
 from tequio.errors import ConfigError, EngineError, RunError, TequioError
 from tequio.experiments.config.complete import complete, config_hash, resolved, with_key
@@ -36,7 +38,7 @@ from tequio.federation.population import Population
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.catalogue.entry import Rows
     from tequio.experiments.config.tables import Config
     from tequio.experiments.config.toml import Given
     from tequio.experiments.running.recording import Listener
@@ -76,7 +78,7 @@ class SweepResult:
         return self.table._repr_html_()
 
 
-def run_sweep(given: Given, *, source: str = "config", dataset: Dataset | None = None,
+def run_sweep(given: Given, *, source: str = "config", dataset: Rows | None = None,
               listen: Listener = ignore) -> SweepResult:
     """Run every cell that is not finished yet; the table always comes from the stored runs.
 
@@ -95,7 +97,7 @@ def sweep_folder(parent: str, name: str) -> Path:
     return Path(parent) / f"{safe_name(name)}-sweep"
 
 
-def finish_cells(cells: Sequence[SweepCell], folder: Path, *, dataset: Dataset | None = None,
+def finish_cells(cells: Sequence[SweepCell], folder: Path, *, dataset: Rows | None = None,
                  listen: Listener = ignore) -> list[Result]:
     """Run the cells that are not finished yet, each in a folder of its own below this one."""
     first = cells[0].config
@@ -192,11 +194,13 @@ NO_DATASET = "-"
 
 def cell_workers(config: Config, cells: int) -> int:
     """How many processes the cells of a sweep are worth; 1 means: one after the other, here."""
-    workers = int(config.engine.get("workers", 1)) or os.cpu_count() or 1
-    return min(workers, cells) if config.engine["name"] == "local" and os.name == "posix" else 1
+    if config.engine["name"] != "local":
+        return 1
+    workers = worker_count(config.engine["workers"])
+    return min(workers, cells) if os.name == "posix" else 1
 
 
-def run_cells(cells: Sequence[tuple[Config, Path]], workers: int, dataset: Dataset | None,
+def run_cells(cells: Sequence[tuple[Config, Path]], workers: int, dataset: Rows | None,
               begin: Callable[[int], None]) -> None:
     """Run every cell in its folder on that many processes; `begin` hears the number of each cell as it is handed out.
 
@@ -266,27 +270,40 @@ def _hand_out(cells: Sequence[tuple[Config, Path]], processes: list[_Process], b
                 free.append(key.data)
 
 
-def _shared(dataset: Dataset | None) -> Path | None:
+def _shared(dataset: Rows | None) -> Path | None:
     """A dataset that was handed over as an object, where the processes can open it."""
     if dataset is None:
         return None
     folder = shared_folder()
-    write_population(Population(dataset, Partition.of([np.arange(len(dataset))])), folder)
+    for name, rows in (("train", _loaded(dataset).train), ("test", _loaded(dataset).test)):
+        if rows is not None:
+            (folder / name).mkdir()
+            write_population(Population(rows, Partition.of([np.arange(len(rows))])), folder / name)
     return folder
+
+
+def _loaded(rows: Rows) -> Loaded:
+    return rows if isinstance(rows, Loaded) else Loaded(rows)
+
+
+def _opened(folder: Path) -> Loaded:
+    parts = [open_population(folder / name).dataset if (folder / name).is_dir() else None for name in ("train", "test")]
+    assert parts[0] is not None
+    return Loaded(parts[0], parts[1])
 
 
 def main() -> None:
     """A process of a sweep: cells come in on stdin, what became of them goes out on stdout."""
     one_thread()
     place = sys.argv[1]
-    dataset = None if place == NO_DATASET else open_population(Path(place)).dataset
+    dataset = None if place == NO_DATASET else _opened(Path(place))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
     for line in sys.stdin:
         print(json.dumps(_run_cell(json.loads(line), dataset)), file=answers, flush=True)
 
 
-def _run_cell(order: Given, dataset: Dataset | None) -> dict[str, str]:
+def _run_cell(order: Given, dataset: Rows | None) -> dict[str, str]:
     folder = Path(order["folder"])
     try:
         config = complete({**order["config"], "engine": {"name": "local", "workers": 1}}, source=folder.name)

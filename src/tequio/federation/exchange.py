@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload, runtim
 
 import numpy as np
 
-from tequio.errors import DataError, PayloadError, PermissionDenied, TequioError
+from tequio.errors import DataError, DivergedError, PayloadError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.payload import Columns, R
 from tequio.federation.population import Party
@@ -63,12 +63,18 @@ class Reply(Generic[R]):
 
 @dataclass(frozen=True)
 class Failure:
-    """One party could not answer: what went wrong there, and (for --debug) where in its code."""
+    """One party could not answer: what went wrong there, and (for --debug) where in its code.
+
+    `shared` is the cause and the remedy as they may leave the party, where they come from its own code. `diverged` says
+    that the party did all that it should, and training led nowhere.
+    """
 
     party: int
     cause: str
     remedy: str = ""
     trace: str = ""
+    shared: tuple[str, str] = ("", "")
+    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -288,6 +294,7 @@ def _answer(task: AnyTask, party: Party, given: _Given, work: Callable[[], Paylo
         up = payloads.size(content)
         return Reply(party.index, content, given.bytes, up, seconds + time.perf_counter() - started)
     except TequioError as cause:
-        return Failure(party.index, cause.message, cause.remedy, traceback.format_exc())
+        return Failure(party.index, cause.message, cause.remedy, traceback.format_exc(),
+                       crossing(cause, party.columns), isinstance(cause, DivergedError))
     except Exception as cause:
-        return Failure(party.index, f"{type(cause).__name__}: {cause}", "", traceback.format_exc())
+        return Failure(party.index, f"{type(cause).__name__}: {cause}", "", traceback.format_exc(), crossing(cause))

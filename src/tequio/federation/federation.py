@@ -279,8 +279,8 @@ class Federation:
         if wrong:
             return Failure(reply.party, wrong, "set rules.on_failure = 'continue' to go on without such parties")
         if not _finite(reply.payload):
-            return Failure(reply.party, "its reply has values that are not finite",
-                           "lower the learning rate, or set rules.on_failure = 'continue' to leave such parties out")
+            return Failure(reply.party, "its reply has values that are not finite", "lower local.learning_rate, or set "
+                           "rules.on_failure = 'continue' to leave such parties out", diverged=True)
         refusal = None if check is None else self._refusal(reply, check)
         return None if refusal is None else Failure(reply.party, refusal.message, refusal.remedy)
 
@@ -327,7 +327,8 @@ class Federation:
     def _error(self, name: str, task: str, failure: Failure) -> PartyError:
         error = PartyError(f"party '{name}' failed in round {self.round} at task '{task}': {failure.cause}",
                            party=name, round=self.round, task=task, cause=failure.cause,
-                           remedy=failure.remedy or "mend the cause, or set rules.on_failure = 'continue' to go on "
+                           diverged=failure.diverged,
+                           remedy=failure.remedy or "remove the cause, or set rules.on_failure = 'continue' to go on "
                                                     "without parties that fail")
         error.add_note(failure.trace)
         return error

@@ -191,6 +191,11 @@ class Party:
         return self._home().whole(self.index)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns as the federation knows them, those that others hold included."""
+        return self._home().schema.names
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Settings of this party only, such as its own learning rate."""
         return self._home().overrides.get(self.index, {})

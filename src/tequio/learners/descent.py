@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tequio.errors import ConfigError, DataError, TequioError
+from tequio.errors import ConfigError, DataError, DivergedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -158,10 +158,10 @@ def _is_finite(values: Array) -> bool:
     return isfinite(np.vdot(flat, flat)) or bool(np.isfinite(values).all())
 
 
-def diverged(data: Dataset, step: int) -> TequioError:
+def diverged(data: Dataset, step: int) -> DivergedError:
     """The error of a training that leads nowhere any more; steps count from 1."""
-    return TequioError(f"training on '{data.name}': loss or weights became not finite at step {step}",
-                       remedy="lower local.learning_rate, or set local.clip_norm")
+    return DivergedError(f"training on '{data.name}': loss or weights became not finite at step {step}",
+                         remedy="lower local.learning_rate, or set local.clip_norm")
 
 
 @dataclass

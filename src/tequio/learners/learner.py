@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, overload, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -212,12 +212,28 @@ class BatchedLearner(GradientLearner, Protocol):
         ...
 
 
+@runtime_checkable
+class Selective(Protocol):
+    """What says which columns it takes: of numbers, of categories, with values missing."""
+
+    takes: ClassVar[frozenset[str]]
+
+
+def takes_of(learner: object, algorithm: object = None) -> frozenset[str]:
+    """What columns may hold where this learner is trained by this algorithm: number, category, missing.
+
+    A learner that says nothing takes numbers. An algorithm that can do less than its learner says so in the same way.
+    """
+    takes = learner.takes if isinstance(learner, Selective) else frozenset({"number"})
+    return takes & algorithm.takes if isinstance(algorithm, Selective) else takes
+
+
 def check_numeric(schema: Schema, learner: str) -> None:
     """Refuse category codes: their order means nothing, so sums and distances of them do not either."""
     categorical = [feature.name for feature in schema.features if feature.categorical]
     if categorical:
         raise DataError(f"column '{categorical[0]}' is categorical, and '{learner}' needs numbers",
-                        remedy="turn categorical columns into one-hot columns first")
+                        remedy="set data.prepare = [\"one-hot\"]")
 
 
 def flat_features(data: Dataset) -> Matrix:

@@ -155,7 +155,7 @@ def _check_schema(schema: Schema, kind: TargetKind, learner: str) -> None:
     check_numeric(schema, learner)
     if schema.target.kind != kind:
         raise DataError(f"'{learner}' predicts a target of kind '{kind}', and '{schema.target.name}' is of kind "
-                        f"'{schema.target.kind}'", remedy="choose another learner")
+                        f"'{schema.target.kind}'", remedy="set learner.name = \"logistic\", which predicts every kind")
     if kind == "classes" and len(schema.target.names) < 2:
         raise DataError(f"'{learner}' needs at least two classes, and '{schema.target.name}' declares "
                         f"{len(schema.target.names)}")

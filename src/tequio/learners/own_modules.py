@@ -55,7 +55,7 @@ class FromFactory(TorchLearner):
 
     def build(self, schema: Schema) -> nn.Module:
         """Call the factory with the schema."""
-        return _checked(self.factory(schema), repr(self.factory))
+        return checked_module(self.factory(schema), repr(self.factory))
 
 
 def _find_factory(name: str) -> Callable[..., object]:
@@ -80,10 +80,11 @@ def _called(factory: Callable[..., object], arguments: dict[str, Any], name: str
     except TypeError as cause:
         raise ConfigError(f"the factory '{name}' does not take these arguments: {cause}",
                           remedy="check learner.arguments") from cause
-    return _checked(made, name)
+    return checked_module(made, name)
 
 
-def _checked(made: object, name: str) -> nn.Module:
+def checked_module(made: object, name: str) -> nn.Module:
+    """What a factory made, if it is a module."""
     from torch import nn
 
     if not isinstance(made, nn.Module):

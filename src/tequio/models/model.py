@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tequio.data.dataset import Array, Dataset, Target
+    from tequio.data.inputs.shapes import Table
     from tequio.learners.learner import Tally
     from tequio.models.exporting import Format
     from tequio.models.rows import Asked, Unseen
@@ -109,7 +110,7 @@ class Model:
                               "--party NAME" if self.own else "choose a run of another algorithm")
         return self.common.among(self.own) if self.speaks == "together" else self.common
 
-    def predict(self, rows: Any, *, unseen: Unseen = "error") -> NDArray[Any]:
+    def predict(self, rows: Table, *, unseen: Unseen = "error") -> NDArray[Any]:
         """The class, the number or the cluster of each row; of labels one column each, 0 or 1.
 
         `rows` are a data frame, a dict of columns, an array, or the path of a CSV or Parquet file. A row that `unseen`
@@ -117,13 +118,13 @@ class Model:
         """
         return _joined([self.decided(part, scores) for part, scores in self.answered(rows, unseen=unseen)])
 
-    def predict_proba(self, rows: Any, *, unseen: Unseen = "error") -> NDArray[np.float64]:
+    def predict_proba(self, rows: Table, *, unseen: Unseen = "error") -> NDArray[np.float64]:
         """Probabilities of classes or labels, one column each in the order of `classes`."""
         if self.target.kind not in ("classes", "multilabel") or self.clusters:
             raise ConfigError("this model gives no probabilities", remedy="ask it to predict")
         return _joined([_spread(scores, part) for part, scores in self.answered(rows, unseen=unseen)])
 
-    def score(self, rows: Any, target: Any = None, *, unseen: Unseen = "error") -> dict[str, float]:
+    def score(self, rows: Table, target: Any = None, *, unseen: Unseen = "error") -> dict[str, float]:
         """The metrics of rows whose truth is known, by name, as the run itself reports them.
 
         `target` are the true values or the name of their column; without it, it is the column that the model was
@@ -143,7 +144,7 @@ class Model:
             return merge([self.own[name].tally(self.reading.prepared(rows, name)) for name in names])
         return self.answer.tally(self.reading.prepared(rows, self.party))
 
-    def answered(self, rows: Any, *, unseen: Unseen = "error", id: str = "",
+    def answered(self, rows: Table, *, unseen: Unseen = "error", id: str = "",
                  with_target: bool = False) -> Iterator[tuple[Asked, Array]]:
         """Rows and their scores, a batch at a time; with their true values, if wanted and there."""
         answer = self.answer
@@ -183,8 +184,8 @@ class Model:
 
         return export(self, to, path)
 
-    def _asked(self, rows: Any, target: Any, unseen: Unseen, *, with_target: bool, lenient: bool = False, id: str = "",
-               size: int = 0) -> Iterator[Asked]:
+    def _asked(self, rows: Table, target: Any, unseen: Unseen, *, with_target: bool, lenient: bool = False,
+               id: str = "", size: int = 0) -> Iterator[Asked]:
         named, first = target is None or isinstance(target, str), 0
         truth = target if named else np.asarray(target)
         size = size or batch_rows(len(self.reading.schema.names))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.data.inputs.column import column_of
-from tequio.data.inputs.tables import columns_from_file, opened_csv
+from tequio.data.inputs.reading import opened_csv
+from tequio.data.inputs.tables import columns_from_file
 from tequio.engines.network.files import write_private
 from tequio.errors import ConfigError, DataError, RunError, nearest
 from tequio.models.answers_log import Reading, answers_of

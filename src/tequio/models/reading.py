@@ -10,14 +10,17 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Source, schema_from_json, schema_to_json
+from tequio.data.mapped import row_blocks
 from tequio.data.preprocessing import Fitted
+from tequio.data.preprocessing.filling import Impute
+from tequio.data.preprocessing.preparation import numeric_columns
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tequio.data.dataset import Array, Matrix
+    from tequio.data.dataset import Array, Gaps, Matrix
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Reading:
 
     `schema` is that of raw rows, `usual` the most common value of a column where it is known, `filled` are the columns
     whose missing values were filled in with it, `own` is the preparation of parties that prepared their rows apart.
+    Where `missing` says so, values may be missing in raw rows.
     """
 
     schema: Schema
@@ -35,6 +39,7 @@ class Reading:
     filled: frozenset[str] = frozenset()
     preparation: Fitted = field(default_factory=Fitted)
     own: Mapping[str, Fitted] = field(default_factory=dict)
+    missing: Gaps = ""
     _schemas: dict[tuple[str, str], Schema] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -44,7 +49,7 @@ class Reading:
         features = dataset.source.features
         usual = {**_most_frequent(dataset), **dataset.source.usual}
         return cls(dataset.schema, str(features.dtype), dataset.is_sparse, usual, frozenset(dataset.source.usual),
-                   preparation or Fitted(), own or {})
+                   preparation or Fitted(), own or {}, dataset.source.missing)
 
     def prepared(self, rows: Dataset, party: str = "") -> Dataset:
         """Raw rows as the model wants them: as the coordinator prepared its own, or as a party did."""
@@ -66,7 +71,8 @@ class Reading:
                               np.int64)
         dense = features.toarray() if sparse.issparse(features) and not self.sparse else features
         # The values are known to be sound here, so they are not checked once more.
-        return Dataset(self.schema, Source(dense.astype(self.dtype, copy=False), target), name="rows")
+        source = Source(dense.astype(self.dtype, copy=False), target, missing=self.missing)
+        return Dataset(self.schema, source, name="rows")
 
     def usual_value(self, name: str) -> float | str:
         """What stands in for a value of a column that cannot be used."""
@@ -74,9 +80,12 @@ class Reading:
             return self.usual[name]
         rows = self.rows_of(np.zeros((0, *self.schema.shape), self.dtype))
         for step, fitted in zip(self.preparation.steps, self.preparation.statistics, strict=True):
-            numbers = [feature.name for feature in rows.schema.features if not feature.categorical]
+            numbers = [rows.schema.names[column] for column in numeric_columns(rows.schema)]
             if name in numbers and isinstance(step, Standardise):
                 return float(fitted["mean"][numbers.index(name)])
+            if name in numbers and isinstance(step, Impute):
+                every = [feature.name for feature in rows.schema.features if not feature.categorical]
+                return float(fitted["fill"][every.index(name)])
             if name in numbers and isinstance(step, Log1p | MinMax):
                 break  # what comes after it are other numbers
             rows = step.apply(rows, fitted)
@@ -87,14 +96,15 @@ class Reading:
         """As plain data and arrays."""
         return {"schema": json.loads(schema_to_json(self.schema)), "dtype": self.dtype, "sparse": self.sparse,
                 "usual": dict(self.usual), "filled": sorted(self.filled), "preparation": self.preparation.to_payload(),
-                "own": {name: fitted.to_payload() for name, fitted in self.own.items()}}
+                "own": {name: fitted.to_payload() for name, fitted in self.own.items()}, "missing": self.missing}
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Reading:
         """Back from plain data."""
         own = {name: Fitted.from_payload(fitted) for name, fitted in payload["own"].items()}
         return cls(schema_from_json(json.dumps(payload["schema"])), payload["dtype"], payload["sparse"],
-                   payload["usual"], frozenset(payload["filled"]), Fitted.from_payload(payload["preparation"]), own)
+                   payload["usual"], frozenset(payload["filled"]), Fitted.from_payload(payload["preparation"]), own,
+                   payload["missing"])
 
 
 def _most_frequent(dataset: Dataset) -> dict[str, float | str]:
@@ -104,6 +114,7 @@ def _most_frequent(dataset: Dataset) -> dict[str, float | str]:
     found: dict[str, float | str] = {}
     for place, feature in enumerate(dataset.schema.features):
         if feature.domain is not None:
-            counts = np.bincount(dataset.source.features[:, place].astype(np.int64), minlength=len(feature.domain))
-            found[feature.name] = feature.domain[int(counts.argmax())]
+            codes = (block[:, place] for _, block in row_blocks(dataset.source.features))
+            counts = sum(np.bincount(own[own >= 0].astype(np.int64), minlength=len(feature.domain)) for own in codes)
+            found[feature.name] = feature.domain[int(np.argmax(counts))]
     return found

@@ -17,7 +17,6 @@ from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError
 from tequio.learners.answers import One
 from tequio.learners.linear import LogisticRegression, SGDClassifier, SGDRegressor
-from tequio.learners.trees.boosted import objective_for
 from tequio.learners.trees.explain import explain
 from tequio.learners.trees.learner import TreeLearner, model_from_payload, rows_of
 from tequio.learners.trees.text import rows_text, share_text
@@ -132,7 +131,7 @@ def _reasons(answer: Answer, back: Backwards, most: int) -> Reasons:
 def _by_trees(payload: Mapping[str, Any], back: Backwards, rows: Dataset) -> list[str]:
     schema = rows.schema
     if payload.get("kind") == "xgboost":
-        model: Any = boosted_from_xgboost(payload["document"], objective_for(schema.target))
+        model: Any = boosted_from_xgboost(payload["document"], schema)
     else:
         model = model_from_payload(payload, features=len(schema.features), classes=schema.target.size)
     if not isinstance(model, Tree):
@@ -145,17 +144,20 @@ def _rule(tree: Tree, row: NDArray[Any], schema: Schema, back: Backwards) -> str
     found = explain(tree, row, schema)
     limits: dict[str, tuple[float, float]] = {}
     parts: dict[str, str] = {}
+    gaps: dict[str, bool] = {}
     for condition in found.conditions:
         name = condition.feature
-        if condition.relation == "==":
+        if condition.relation not in ("<=", ">"):
             parts[name] = str(condition)
             continue
         low, high = limits.get(name, (-np.inf, np.inf))
         bound = back.number(name, float(condition.value))
         limits[name] = (max(low, bound), high) if condition.relation == ">" else (low, min(high, bound))
-        parts[name] = back.bounds(name, *limits[name])
+        gaps[name] = gaps.get(name, True) and condition.or_missing
+        parts[name] = f"{back.bounds(name, *limits[name])}{' or missing' if gaps[name] else ''}"
     because = f"if {' and '.join(parts.values())} then {found.prediction}" if parts else f"always {found.prediction}"
-    return f"{because} ({share_text(found.shares[found.prediction])} of {rows_text(found.support)})" + (
+    share = f"{share_text(found.shares[found.prediction])} of " if found.shares else ""
+    return f"{because} ({share}{rows_text(found.support)})" + (
         f"; {found.fallback}" if found.fallback else "")
 
 

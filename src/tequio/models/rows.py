@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,18 +18,21 @@ from scipy import sparse
 from tequio.data.dataset import Dataset
 from tequio.data.inputs import content_of
 from tequio.data.inputs.column import Column, columns_of
+from tequio.data.inputs.encoding import refuse_dates
+from tequio.data.inputs.kinds import token_counts
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.models.reading import Reading
 from tequio.models.sources import BATCH, batch_rows, batches, column_names, is_pandas, no_rows, usual_form
-from tequio.models.values import codes, numbers, texts_of, truths
+from tequio.models.values import codes, dates, numbers, texts_of, truths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Array, Schema
+    from tequio.data.dataset import Array, Feature, Schema
     from tequio.data.inputs.column import Columns
+    from tequio.data.inputs.shapes import Table
 
 __all__ = ["BATCH", "Asked", "Reading", "Unseen", "asked", "batch_rows", "batches"]
 
@@ -53,7 +57,7 @@ class Asked:
     known: NDArray[np.bool_] | None = None
 
 
-def asked(reading: Reading, data: Any, *, target: Any = None, unseen: Unseen = "error", id: str = "",
+def asked(reading: Reading, data: Table, *, target: Any = None, unseen: Unseen = "error", id: str = "",
           with_target: bool = False, lenient: bool = False, first: int = 0) -> Asked:
     """Raw rows from what people have. `target` are true values or the name of their column, `first` is the number of
     the first row, for errors. Where one is `lenient`, true values may be missing."""
@@ -66,7 +70,8 @@ def asked(reading: Reading, data: Any, *, target: Any = None, unseen: Unseen = "
     block = None if id or with_target else _block(reading.schema, data)
     if block is not None:
         return _from_block(reading, *block, unseen, first)
-    names = {*reading.schema.names, *_target_names(reading.schema), *([target] if isinstance(target, str) else ()), id}
+    names = {*reading.schema.columns, *_target_names(reading.schema), id,
+             *([target] if isinstance(target, str) else ())}
     _refuse_doubles(data, names)
     content, ignored = content_of(data, names)
     if isinstance(content, tuple):
@@ -74,16 +79,16 @@ def asked(reading: Reading, data: Any, *, target: Any = None, unseen: Unseen = "
     return _from_columns(reading, content, ignored, target, unseen, id, first, with_target, lenient)
 
 
-def _refuse_doubles(data: Any, wanted: set[str]) -> None:
+def _refuse_doubles(data: Table, wanted: set[str]) -> None:
     counts = Counter(column_names(data))
     name = next((name for name, times in counts.items() if times > 1 and name in wanted), None)
     if name is not None:
         raise DataError(f"the table has {counts[name]} columns called '{name}'", remedy="rename all but one")
 
 
-def _block(schema: Schema, data: Any) -> tuple[Array, tuple[str, ...]] | None:
+def _block(schema: Schema, data: Table) -> tuple[Array, tuple[str, ...]] | None:
     """The numbers of a pandas frame in one go, and what is ignored, where the model takes numbers only."""
-    if not is_pandas(data) or any(feature.domain is not None for feature in schema.features):
+    if not is_pandas(data) or any(feature.kind != "number" for feature in schema.features):
         return None
     columns = tuple(data.columns)
     ignored: tuple[str, ...] = ()
@@ -167,7 +172,8 @@ def _settled_array(reading: Reading, features: Array, unseen: Unseen,
         features = features.astype(reading.dtype, copy=False)
         if np.isfinite(features.sum()):  # much quicker than to look at each value, and no less sure
             return features, None
-    wrong = ~np.isfinite(features.reshape(len(features), -1))
+    flat = features.reshape(len(features), -1)
+    wrong = np.isinf(flat) if reading.missing else ~np.isfinite(flat)
     if not wrong.any():
         return features, None
     flat, keep = features.reshape(len(features), -1).copy(), np.ones(len(features), dtype=bool)
@@ -190,29 +196,27 @@ def _settled_array(reading: Reading, features: Array, unseen: Unseen,
 def _from_columns(reading: Reading, columns: Columns, ignored: tuple[str, ...], target: Any, unseen: Unseen, id: str,
                   first: int, with_target: bool, lenient: bool) -> Asked:
     schema, count = reading.schema, len(next(iter(columns.values())).values) if columns else 0
-    missing = [name for name in schema.names if name not in columns]
-    if missing and (unseen != "fill" or len(missing) == len(schema.names)):
+    missing = [name for name in schema.columns if name not in columns]
+    if missing and (unseen != "fill" or len(missing) == len(schema.columns)):
         close = nearest(missing[0], [*columns, *ignored])
-        raise DataError(f"the rows lack {len(missing)} of the model's {len(schema.names)} columns: {_listed(missing)}",
-                        remedy=f"{close}{'' if close.endswith('?') else '.'} To take the usual values of columns "
-                        "instead: --unseen fill", column=missing[0])
+        raise DataError(f"the rows lack {len(missing)} of the model's {len(schema.columns)} columns: "
+                        f"{_listed(missing)}", remedy=f"{close}{'' if close.endswith('?') else '.'} To take the usual "
+                        "values of columns instead: --unseen fill", column=missing[0])
     if not count:
         raise no_rows()
     features = np.empty((count, len(schema.names)), dtype=reading.dtype)
-    keep = np.ones(count, dtype=bool)
-    for place, feature in enumerate(schema.features):
-        column = columns.get(feature.name)
+    keep, place = np.ones(count, dtype=bool), 0
+    for name, group in groupby(schema.features, key=lambda feature: feature.column):
+        own = list(group)
+        start, place = place, place + len(own)
+        column = columns.get(name)
         if column is None:
-            features[:, place] = _code(feature.domain, reading.usual_value(feature.name))
-            continue
-        values, wrong = codes(column, feature.domain) if feature.domain is not None else numbers(column)
-        if feature.domain is None and reading.dtype != "float64":
-            with np.errstate(over="ignore"):
-                wrong = wrong | ~np.isfinite(values.astype(reading.dtype))
-        if wrong.any():
-            features[:, place] = _settled(reading, column, feature.domain, values, wrong, unseen, first, keep)
+            features[:, start:place] = np.nan if reading.missing else 0 if own[0].kind == "text" else \
+                _code(own[0].domain, reading.usual_value(name))
+        elif own[0].kind == "text":
+            features[:, start:place] = token_counts(texts_of(column), len(own))
         else:
-            features[:, place] = values
+            features[:, start] = _values(reading, column, own[0], unseen, first, keep)
     if id and id not in columns:
         raise DataError(f"there is no column '{id}' that tells rows apart", remedy=nearest(id, [*columns, *ignored]))
     names = _target_names(schema) if target is None else [target] if isinstance(target, str) else []
@@ -258,6 +262,20 @@ def _truth_columns(schema: Schema, truth: Any, count: int) -> list[Column]:
 def _target_names(schema: Schema) -> list[str]:
     target = schema.target
     return list(target.names) if target.kind == "multilabel" else [] if target.kind == "none" else [target.name]
+
+
+def _values(reading: Reading, column: Column, feature: Feature, unseen: Unseen, first: int,
+            keep: NDArray[np.bool_]) -> Array:
+    """The values of one column as the model takes them; `keep` learns which rows have none."""
+    refuse_dates(column, feature)
+    values, wrong = codes(column, feature) if feature.domain is not None else \
+        dates(column, feature.format) if feature.kind == "date" else numbers(column)
+    if feature.domain is None and reading.dtype != "float64":
+        with np.errstate(over="ignore"):
+            wrong = wrong | ~np.isfinite(values.astype(reading.dtype))
+    if reading.missing:
+        values, wrong = np.where(column.missing, np.nan, values), wrong & ~column.missing
+    return _settled(reading, column, feature.domain, values, wrong, unseen, first, keep) if wrong.any() else values
 
 
 def _settled(reading: Reading, column: Column, domain: Sequence[str] | None, values: Array, wrong: NDArray[np.bool_],

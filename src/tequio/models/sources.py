@@ -17,11 +17,14 @@ from scipy import sparse
 from tequio.data.dataset import Dataset
 from tequio.data.inputs.column import Column
 from tequio.data.inputs.encoding import arrays_from_torch
-from tequio.data.inputs.tables import columns_from_file, opened_csv
+from tequio.data.inputs.reading import opened_csv
+from tequio.data.inputs.tables import columns_from_file
 from tequio.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tequio.data.inputs.shapes import Table
 
 BATCH = 64_000
 """The most rows that are answered at a time; a multiple of what torch learners take at once."""
@@ -34,7 +37,7 @@ def batch_rows(columns: int) -> int:
     return min(max(_VALUES // max(columns, 1) // _STEP, 1) * _STEP, BATCH)
 
 
-def batches(data: Any, size: int = BATCH) -> Iterator[Any]:
+def batches(data: Table, size: int = BATCH) -> Iterator[Any]:
     """Parts of what people have, `size` rows each."""
     if isinstance(data, str | PathLike):
         yield from _file_batches(Path(data), size)
@@ -57,7 +60,7 @@ def batches(data: Any, size: int = BATCH) -> Iterator[Any]:
         yield from (_cut(data, start, min(start + size, count)) for start in range(0, count, size))
 
 
-def usual_form(data: Any) -> Any:
+def usual_form(data: Table) -> Any:
     """One row, a list of rows, tensors and torch datasets as a table or as arrays; anything else as it is."""
     if isinstance(data, Mapping):
         return _table(data)
@@ -110,7 +113,7 @@ def _from_list(rows: Sequence[Any]) -> Any:
         raise DataError("the rows in this list have different lengths", remedy="give each row all columns") from cause
 
 
-def _array(data: Any) -> Any:
+def _array(data: Table) -> Any:
     if hasattr(data, "detach"):
         data = data.detach().cpu().numpy()
     if sparse.issparse(data):
@@ -124,7 +127,7 @@ def _array(data: Any) -> Any:
     return values
 
 
-def _cut(data: Any, start: int, stop: int) -> Any:
+def _cut(data: Table, start: int, stop: int) -> Any:
     if isinstance(data, Dataset):
         return data.take(np.arange(start, stop))
     if isinstance(data, tuple):
@@ -170,12 +173,12 @@ def _parquet_batches(path: Path, size: int) -> Iterator[Any]:
         raise DataError(f"'{path}' cannot be read as a Parquet file: {cause}") from cause
 
 
-def column_names(data: Any) -> list[str]:
+def column_names(data: Table) -> list[str]:
     """The columns of a data frame, as far as they have names."""
     named = getattr(data, "columns", ()) if hasattr(data, "to_numpy") else getattr(data, "column_names", ())
     return [str(name) for name in named]
 
 
-def is_pandas(data: Any) -> bool:
+def is_pandas(data: Table) -> bool:
     """Whether it is a pandas frame or a column of one."""
     return hasattr(data, "iloc")

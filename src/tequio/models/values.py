@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.data.dataset import OTHER, Feature
 from tequio.data.inputs.column import number_text
 from tequio.data.inputs.encoding import encode_target
+from tequio.data.inputs.kinds import as_dates, category_codes
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -34,19 +37,32 @@ def numbers(column: Column) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     return values, ~np.isfinite(values)
 
 
-def codes(column: Column, domain: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def codes(column: Column, feature: Feature) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Category codes, and where a category is missing or not known.
 
     A text is looked up as it is; then as a number, so that '3', 3 and 3.0 name the same category.
     """
-    known = {value: code for code, value in enumerate(domain)}
     texts = column.values if column.is_text else _number_texts(column)
-    found = np.fromiter((known.get(text, -1) for text in texts), dtype=np.int64, count=len(texts))
-    for row in np.flatnonzero((found < 0) & ~column.missing) if column.is_text else ():
+    found = np.nan_to_num(category_codes(texts, column.missing, feature), nan=-1).astype(np.int64)
+    unknown = found < 0 if OTHER not in (feature.domain or ()) else found == len(feature.domain or ()) - 1
+    known = {value: code for code, value in enumerate(feature.domain or ())}
+    for row in np.flatnonzero(unknown & ~column.missing) if column.is_text and feature.kind != "hashed" else ():
         value = _number(texts[row])
         if np.isfinite(value):
-            found[row] = known.get(number_text(value), -1)
+            found[row] = known.get(number_text(value), found[row])
     return found, found < 0
+
+
+def dates(column: Column, format: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Days since 1970, and where there are none."""
+    values = np.full(len(column.values), np.nan)
+    try:
+        values = as_dates(column, format).values
+    except DataError:
+        for row in np.flatnonzero(~column.missing):
+            with suppress(DataError):
+                values[row] = as_dates(column.take(np.array([row])), format).values[0]
+    return values, ~np.isfinite(values)
 
 
 def texts_of(column: Column) -> Array:
@@ -68,7 +84,8 @@ def truths(columns: Sequence[Column], target: Target, rows: NDArray[np.bool_], f
         labels[known] = np.asarray(encode_target(kept, target))
         return labels, known
     column = columns[0]
-    values, wrong = numbers(column) if target.kind == "number" else codes(column, target.names)
+    values, wrong = numbers(column) if target.kind == "number" else \
+        codes(column, Feature(column.name, target.names))
     _refuse(column, ~wrong | ~rows, target, first, lenient)
     return np.where(wrong, 0, values), ~wrong
 

@@ -76,7 +76,8 @@ class RandomisedResponse(Mechanism):
             answers = randomised(own.train, self.epsilon, party.lasting_rng("randomised labels"))
             party.keep(_Answers, {"labels": answers})
         columns = None if own.train.columns is None else np.arange(len(own.train.columns))
-        told = Dataset(own.train.schema, Source(own.train.features, answers), columns=columns, name=own.train.name)
+        source = Source(own.train.features, answers, missing=own.train.source.missing)
+        told = Dataset(own.train.schema, source, columns=columns, name=own.train.name)
         party.pretend(PartyData(told, own.validation, own.test))
 
     @property

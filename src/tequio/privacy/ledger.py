@@ -6,7 +6,7 @@ It is one object at the coordinator. The mechanism, a stage, reports every relea
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 from typing import TYPE_CHECKING, TypedDict
 
@@ -145,6 +145,17 @@ class Ledger:
         further = [*self.entries, *[self._another()] * self.context.releases]
         return (self._cost(further, "rdp") <= self.terms.epsilon
                 or self._cost(further, self.terms.accountant) <= self.terms.epsilon)
+
+    def predicted(self, rounds: int, party: int) -> float:
+        """What will be spent on a party after that many rounds, if all that follow are like the last one."""
+        ahead = replace(self, entries=list(self.entries))
+        done = max((entry.round for entry in self.entries), default=0)
+        for _ in range(rounds - done):
+            ahead.entries += [ahead._another()] * self.context.releases
+        if self.mechanism.by_party:
+            ahead.entries = [replace(entry, answered=(party,)) for entry in ahead.entries
+                             if party in entry.answered or not done]
+        return ahead.epsilon()
 
     def secret(self) -> int:
         """A seed that nobody knows, drawn once a run and kept in its checkpoint only."""

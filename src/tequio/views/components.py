@@ -58,9 +58,13 @@ def parameters(component: Any) -> list[Parameter]:
 
 
 def _declared(component: Any) -> list[Parameter]:
-    hints, told = get_type_hints(component, include_extras=True), meanings(component.__doc__ or "")
-    return [Parameter(field.name, type_text(hints[field.name]), _default(field), _default(field) is MISSING,
-                      told.get(field.name, ""), hints[field.name]) for field in parameters_of(component)]
+    hints = get_type_hints(component, include_extras=True)
+    told: dict[str, str] = {}
+    for base in reversed(getattr(component, "__mro__", [component])):
+        told |= meanings(base.__doc__ or "")
+    found = [Parameter(field.name, type_text(hints[field.name]), _default(field), _default(field) is MISSING,
+                       told.get(field.name, ""), hints[field.name]) for field in parameters_of(component)]
+    return sorted(found, key=lambda one: not one.required)
 
 
 def meanings(docstring: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tequio.data.skew import label_counts
 from tequio.errors import ConfigError, MissingExtra
-from tequio.experiments.showing.results import headline_metric
+from tequio.experiments.showing.results import sweep_headline
 from tequio.experiments.sweep import short_key
 from tequio.learners.metrics import METRICS
 
@@ -248,7 +248,7 @@ _FEWEST = 3  # values of each key; a smaller sweep is read from its table, which
 def grid_of(swept: SweepResult) -> Grid | None:
     """The grid of a sweep over exactly two keys with several values each; nothing where a table says it as well."""
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
-    metric = headline_metric(swept.results[0])
+    metric = sweep_headline(swept)
     column = next((name for name in (f"test.{metric}", f"parties.{metric}.mean") if name in swept.table.columns), "")
     if len(keys) != 2 or not column:
         return None

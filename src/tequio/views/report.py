@@ -215,8 +215,8 @@ def _leakage(result: Result) -> str:
 
 
 def _warnings(result: Result) -> str:
-    told = [str(warning) for warning in result.summary.get("warnings", [])]
-    told += [str(event.get("message", "")) for event in result.events if event["event"] in ("warning", "failure")]
+    told = result.warnings + [str(event.get("message", "")) for event in result.events
+                              if event["event"] in ("warning", "failure", "note")]
     unique = list(dict.fromkeys(filter(None, told)))[:20]
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in unique)}</ul>" if unique else ""
 
@@ -240,8 +240,8 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value) if isinstance(value, bool) else shown(value)
 
 
-_SECTIONS = (overview, comparison, curves, data,
+_SECTIONS = (overview, warnings, comparison, curves, data,
              parties, labels, selection, trust,
              trees, privacy, leakage, costs,
-             warnings, runs, settings)
+             runs, settings)
 

@@ -144,7 +144,7 @@ def overview(material: Material) -> Section:
              "parties": f"{first['parties']:,}", "rounds": str(first["rounds"]), "data": str(first["data"])}
     if len(values) == 1:
         cards = {name: card for name, card in cards.items() if name not in ("runs", "methods", "seeds")}
-        cards |= {"bytes up": in_bytes(first["bytes_up"]), "time": in_time(first["seconds"])}
+        cards |= {"training bytes up": in_bytes(first["bytes_up"]), "time": in_time(first["seconds"])}
     boxes = "".join(f"<div class='card'><b{' class=long' if len(card) > 8 else ''}>{escape(card)}</b>"
                     f"<span>{escape(name)}</span></div>" for name, card in cards.items())
     whose = f"<p>The first number is that of <strong>{escape(material.main)}</strong>.</p>" \
@@ -174,7 +174,7 @@ def curves(material: Material) -> Section | None:
     columns = dict.fromkeys([material.metric, "train.loss"])
     drawn = []
     for column in columns:
-        for by, name in (("round", "round"), ("megabytes", "megabytes sent"), ("clock.seconds", "virtual seconds")):
+        for by, name in (("round", "round"), ("megabytes", "training megabytes"), ("clock.seconds", "virtual seconds")):
             lines = [curve(method, runs, column, by) for method, runs in methods]
             several = any(len(line.x) > 1 for line in lines)
             if several and (by == "round" or column == material.metric):
@@ -199,8 +199,11 @@ def costs(material: Material) -> Section:
         rows.append((method, f"{fmean(summary['rounds'] for summary in summaries):g}",
                      in_bytes(round(fmean(summary["bytes_up"] for summary in summaries))),
                      in_bytes(round(fmean(summary.get("bytes_down", 0) for summary in summaries))),
+                     in_bytes(round(fmean(summary.get("evaluation_bytes_up", 0) for summary in summaries))),
+                     in_bytes(round(fmean(summary.get("evaluation_bytes_down", 0) for summary in summaries))),
                      in_time(fmean(summary["seconds"] for summary in summaries)), virtual, joules))
-    titles = ("method", "rounds", "bytes up", "bytes down", "time", "virtual time", "energy")
+    titles = ("method", "rounds", "training up", "training down", "evaluation up", "evaluation down", "time",
+              "virtual time", "energy")
     filled = [place for place, _ in enumerate(titles) if any(row[place] for row in rows)]
     sheet = Sheet("means over runs", tuple(titles[place] for place in filled),
                   tuple(tuple(row[place] for place in filled) for row in rows))

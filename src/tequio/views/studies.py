@@ -134,7 +134,7 @@ def cells_progress() -> Iterator[Listener]:
 
 class _Bar:
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._label, self._rounds = progress, "", 0
+        self._progress, self._label, self._rounds, self._headline = progress, "", 0, ""
         self._task = progress.add_task("", total=None)
 
     def hear(self, kind: str, facts: Plain) -> None:
@@ -143,10 +143,10 @@ class _Bar:
             self._progress.update(self._task, total=facts["cells"], completed=facts["number"] - 1,
                                   description=self._label)
         elif kind in ("start", "resume"):
-            self._rounds = facts["rounds"]
+            self._rounds, self._headline = facts["rounds"], facts.get("headline", "")
         elif kind == "round":
             self._progress.update(self._task, description=f"{self._label}: round {facts['round']} of {self._rounds}  "
-                                                          f"{headline(facts)}")
+                                                          f"{headline(facts, self._headline)}")
         elif kind == "stop":
             self._progress.advance(self._task)
         elif kind == "warning":

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rivals import CONTINUE, blobs, categories, federation, replies_changed, run, spoilt_at, with_columns_of
+from rivals import CONTINUE, blobs, federation, replies_changed, run, spoilt_at, with_columns_of
 
 from parts import Parts
 from tequio.algorithms.trees.fedrf import FedRF, grow_trees
-from tequio.errors import ConfigError, DataError, PartyError
+from tequio.errors import ConfigError, PartyError
 from tequio.federation.federation import Rules
 from tequio.federation.rng import stream
 from tequio.learners.trees.forest import Forest, RandomForest
@@ -126,5 +126,3 @@ def test_parties_that_drop_out_give_no_trees() -> None:
 def test_what_cannot_work_is_said_before_work_starts() -> None:
     with pytest.raises(ConfigError, match=r"cannot draw 20 trees from forests of 10; raise learner\.trees"):
         algorithm(20, trees=10).start(federation(blobs(), 2))
-    with pytest.raises(DataError, match="column 'c0' is categorical"):
-        algorithm().start(federation(categories([[0], [1]], [0, 1]), 2))

@@ -243,3 +243,35 @@ def test_it_fuses_single_trees_only() -> None:
 def test_the_quorum_holds_for_every_exchange() -> None:
     group = federation(table("cart"), 4, split=SPLIT, rules=FailureRules(dropout=1.0, quorum=0.0))
     assert run(algorithm(), group).model == {}
+
+
+def test_a_tree_of_more_leaves_than_rows_is_warned_of_and_can_be_limited() -> None:
+    draw = np.random.default_rng(0)
+    data = categories(draw.integers(0, 5, (40, 6)), draw.integers(0, 2, 40))
+    deep = {"depth": 4, "min_split": 2}
+    group = federation(data, 4, split=SPLIT)
+    events = recorded(group)
+    leaves = len(tree_of(run(algorithm("id3", deep, filter="none"), group).model, data).leaves)
+    rows = int(group.sizes.sum())
+    assert leaves > rows
+    message = next(facts["message"] for kind, facts in events if kind == "warning")
+    assert message.startswith(f"the global tree has {leaves:,} leaves, more than the {rows:,} rows")
+    assert "set algorithm.leaves = 64" in message
+    small = federation(data, 4, split=SPLIT)
+    events = recorded(small)
+    assert len(tree_of(run(algorithm("id3", deep, filter="none", leaves=12), small).model, data).leaves) <= 12
+    assert not [facts for kind, facts in events if kind == "warning"]
+    assert next(facts for kind, facts in events if kind == "fusion")["losses"]["unsplit_leaves"] > 0
+
+
+def test_parties_prune_their_trees_on_their_validation_rows() -> None:
+    group, pruned = (federation(blobs(400), 4, split=SPLIT) for _ in range(2))
+    run(algorithm("cart", {"depth": 9}, filter="none"), group)
+    run(algorithm("cart", {"depth": 9}, filter="none", prune=True), pruned)
+    for party in range(4):
+        held = group.population.view(party).validation
+        before, after = (Tree.from_payload(kept(place, LocalTree)[party]["tree"], features=4, classes=2)
+                         for place in (group, pruned))
+        wrong = [(tree.predict(held.features).argmax(axis=1) != held.target).sum() for tree in (before, after)]
+        assert wrong[1] <= wrong[0]
+        assert len(after) < len(before)

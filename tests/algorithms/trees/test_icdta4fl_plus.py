@@ -12,7 +12,7 @@ from parts import Parts
 from tequio.algorithms.trees.fitting import LocalTree
 from tequio.algorithms.trees.icdta4fl import cross_evaluate
 from tequio.data.partition import Split
-from tequio.errors import DataError, PartyError
+from tequio.errors import ConfigError, DataError, PartyError
 from tequio.learners.trees.tree import Tree, two_sided_geometric, with_noisy_counts
 from tequio.registry import build
 
@@ -127,3 +127,10 @@ def test_counts_that_do_not_fit_the_trees_are_refused(leaves: Any) -> None:
     with replies_changed(cross_evaluate, spoilt_at(1, {"leaves": leaves})), \
             pytest.raises(PartyError, match=r"leaf|'leaves' of its reply"):
         run(algorithm(), group)
+
+
+def test_private_counts_are_refused_where_leaves_hold_means() -> None:
+    group = federation(blobs(120, classes=None), 3, split=SPLIT)
+    with pytest.raises(ConfigError, match=r"exact means; set algorithm\.epsilon = 0"):
+        algorithm(epsilon=1.0).start(group)
+    algorithm().start(group)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rivals import CONTINUE, blobs, categories, federation, kept, one_more, replies_changed, run, spoilt_at
+from rivals import CONTINUE, blobs, federation, kept, one_more, replies_changed, run, spoilt_at
 
 from parts import Parts
 from tequio.algorithms.baselines.unfederated import Centralised
 from tequio.algorithms.trees.xgboost_models import BoostedMargins, XGBoostBagging, XGBoostCyclic, boost
-from tequio.errors import ConfigError, DataError, MissingExtra, PartyError, PayloadError
+from tequio.errors import ConfigError, MissingExtra, PartyError, PayloadError
 from tequio.experiments.config.complete import complete
 from tequio.federation.selection import FixedParties
 from tequio.learners.trees import xgboost_learner as xgboost_documents
@@ -213,8 +213,6 @@ def test_a_document_that_is_too_long_is_refused_unread(monkeypatch: pytest.Monke
 
 
 def test_what_cannot_work_is_said_before_work_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="column 'c0' is categorical"):
-        XGBoostCyclic(**parts()).start(federation(categories([[0], [1]], [0, 1]), 2))
     with pytest.raises(ConfigError, match="xgboost-bagging works with the learner 'xgboost'"):
         complete({"algorithm": "xgboost-bagging", "learner": "boosted-trees"})
     monkeypatch.setitem(sys.modules, "xgboost", None)

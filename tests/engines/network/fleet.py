@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from tequio.engines.network import dialling
 from tequio.engines.network.certificates import key_pem, make_request, new_key
 from tequio.engines.network.enrolment import Request, grant
@@ -37,7 +39,9 @@ def make_coordinator(folder: Path) -> CoordinatorHome:
 def enrol(home: CoordinatorHome, folder: Path, name: str, data: dict, address: str = "", **role: str) -> PartyHome:
     """A party's folder as `tequio party join` would have made it, without a network."""
     token, key = home.new_token(name, **role), new_key()
-    certificate = grant(home, Request(token.id, token.secret, name, make_request(key, name)))
+    request = Request(token.id, token.secret, name, make_request(key, name))
+    certificate = grant(home, request)
+    grant(home, structs.replace(request, confirms=True))
     facts = {"data": data, **({"address": address} if address else {})}
     return lay_out(folder, token, name, key_pem(key), certificate, facts)
 

@@ -44,7 +44,7 @@ def test_an_aggregator_joins_and_a_party_is_sent_to_it(coordinator, tmp_path):
     names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["north.example.org"]
 
-    (tmp_path / "rows.csv").write_text("x,y\n1.0,a\n2.0,b\n")
+    (tmp_path / "rows.csv").write_text("x,y\n" + "1.0,a\n2.0,b\n" * 10)
     tequio("coordinator", "token", "clinic", "--via", "north", "--home", coordinator.folder, "--out", tokens[1])
     tequio("party", "join", tokens[1], "--name", "clinic", "--data", tmp_path / "rows.csv", "--target", "y", "--home",
            tmp_path / "clinic")

@@ -200,3 +200,54 @@ def test_the_status_says_who_is_there_and_who_owes_what(table):
     status = table.hub.status()
     assert status["runs"]["run-1"] == {"parties": 3, "owing": ["north", "east"], "waiting": {}}
     assert status["parties"]["south"]["connected"] is True
+
+
+class Watching:
+    """Hears whom a run waits for, and does what a test wants when it hears something new."""
+
+    def __init__(self, *then):
+        self.then, self.heard = list(then), []
+
+    def __call__(self, awaited):
+        if not self.heard or self.heard[-1] != awaited:
+            self.heard.append(awaited)
+            if self.then:
+                self.then.pop(0)()
+
+
+def test_a_run_says_whom_it_waits_for_until_all_are_there_and_take_part():
+    telemetry = Telemetry()
+    hub = Hub(telemetry.note, telemetry.count)
+    parties = {name: FakeParty(hub, name) for name in NAMES}
+
+    def waits(message):  # a person has to approve the run
+        parties["east"].say(wire.Waiting("run-1", "a person has to approve"))
+
+    def arrives(name):
+        return lambda: hub.connect(parties[name].link)
+
+    parties["east"].link = Link(parties["east"].link.hello, lambda frames: [waits(data) for data in frames][:0],
+                                lambda: None)
+    watching = Watching(arrives("south"), arrives("north"), arrives("east"),
+                        lambda: parties["east"].say(wire.Ready("run-1")))
+    engine = NetworkEngine(Network(wait=60), SimpleNamespace(hub=hub, stop=lambda: None), say=watching)
+    engine.announce(Announcement("run-1", {"algorithm": "fedavg"}))
+    engine.open(population(3, names=NAMES))
+    away = "not connected"
+    assert watching.heard == [
+        {"there": [], "missing": {"north": away, "south": away, "east": away}, "more": 0},
+        {"there": ["south"], "missing": {"north": away, "east": away}, "more": 0},
+        {"there": ["north", "south"], "missing": {"east": away}, "more": 0},
+        {"there": ["north", "south"], "missing": {"east": "a person has to approve"}, "more": 0}]
+
+
+def test_where_any_party_will_do_it_says_how_many_more():
+    telemetry = Telemetry()
+    hub = Hub(telemetry.note, telemetry.count)
+    parties = [FakeParty(hub, name) for name in NAMES]
+    watching = Watching(*[lambda party=party: hub.connect(party.link) for party in parties])
+    assert list(hub.at_least(3, 60, watching)) == sorted(NAMES)
+    assert [awaited["more"] for awaited in watching.heard] == [3, 2, 1]
+    with pytest.raises(EngineError, match=r"only 3 parties dialled in within 0\.01 s, data\.minimum is 4"):
+        hub.at_least(4, 0.01, watching)
+    assert watching.heard[-1] == {"there": sorted(NAMES), "missing": {}, "more": 1}

@@ -19,7 +19,7 @@ from tequio.engines.network.certificates import (
 from tequio.engines.network.enrolment import Request, grant
 from tequio.engines.network.homes import PartyHome, read_token
 from tequio.engines.network.telemetry import AuditLog, entries, verify
-from tequio.errors import ConfigError, PermissionDenied, RunError
+from tequio.errors import ConfigError, EngineError, PermissionDenied, RunError
 
 from .fleet import enrol, make_coordinator
 
@@ -29,8 +29,15 @@ def home(tmp_path):
     return make_coordinator(tmp_path / "coordinator")
 
 
-def asked(token, name="north", key=None):
-    return Request(token.id, token.secret, name, make_request(key or new_key(), name))
+def asked(token, name="north", key=None, *, confirms=False):
+    return Request(token.id, token.secret, name, make_request(key or new_key(), name), confirms)
+
+
+def enrolled(home, token, name="north"):
+    """The certificate of a party that has joined to the end."""
+    key = new_key()
+    grant(home, asked(token, name, key))
+    return grant(home, asked(token, name, key, confirms=True))
 
 
 def test_a_token_gives_one_party_a_certificate(home):
@@ -63,18 +70,81 @@ def test_a_stolen_token_is_refused_the_second_time_but_a_lost_answer_can_be_aske
     token, key = home.new_token(), new_key()
     first = grant(home, asked(token, key=key))
     assert grant(home, asked(token, key=key)) == first
+    assert grant(home, asked(token, key=key, confirms=True)) == first
+    assert grant(home, asked(token, key=key, confirms=True)) == first
     with pytest.raises(PermissionDenied, match="used already"):
         grant(home, asked(token, "south"))
     with pytest.raises(PermissionDenied, match="used already"):
         grant(home, asked(token))
+    assert grant(home, asked(token, key=key)) == first
+
+
+def test_dialling_in_confirms_as_well(home):
+    token = home.new_token()
+    home.admit("north", grant(home, asked(token)))
+    with pytest.raises(PermissionDenied, match="used already"):
+        grant(home, asked(token))
+
+
+def test_a_join_that_came_to_no_end_takes_neither_the_token_nor_the_name(home):
+    """The party's disk was full, say, or it deleted its folder and begins again with another key."""
+    token, other = home.new_token(), home.new_token("north")
+    lost = grant(home, asked(token))
+    again = grant(home, asked(token))
+    with pytest.raises(PermissionDenied, match="with this certificate"):
+        home.admit("north", lost)
+    through_another = enrolled(home, other)  # the operator made a new token in the meantime
+    for certificate in (lost, again):
+        with pytest.raises(PermissionDenied, match="with this certificate"):
+            home.admit("north", certificate)
+    home.admit("north", through_another)
+    with pytest.raises(PermissionDenied, match="'north' is taken"):
+        grant(home, asked(token))
+
+
+def test_an_enrolment_that_another_one_replaced_cannot_be_confirmed(home):
+    token, key = home.new_token(), new_key()
+    grant(home, asked(token, key=key))
+    grant(home, asked(token, "south"))  # a token gives one party at most
+    assert list(home.parties()) == ["south"]
+    with pytest.raises(PermissionDenied, match="took the place of this one"):
+        grant(home, asked(token, key=key, confirms=True))
 
 
 def test_a_name_that_is_taken_does_not_use_up_the_token(home):
-    grant(home, asked(home.new_token()))
+    enrolled(home, home.new_token())
     token = home.new_token()
     with pytest.raises(PermissionDenied, match="'north' is taken"):
         grant(home, asked(token))
     assert grant(home, asked(token, "south"))
+
+
+def test_no_token_is_made_for_a_name_that_is_taken_until_it_is_revoked(home):
+    older = home.new_token("north")
+    certificate = enrolled(home, home.new_token("north"))
+    with pytest.raises(ConfigError, match=r"'north' is taken by a party whose certificate is good for 36\d more") as no:
+        home.new_token("north")
+    assert "renewed by itself" in no.value.remedy
+    assert "tequio coordinator revoke 'north'" in no.value.remedy
+    home.revoke("north")
+    with pytest.raises(PermissionDenied, match="used already"):  # what was made before is void
+        grant(home, asked(older))
+    with pytest.raises(PermissionDenied, match="'north' is taken"):  # a token for any name does not free this one
+        grant(home, asked(home.new_token()))
+    second = enrolled(home, home.new_token("north"))
+    home.admit("north", second)
+    with pytest.raises(PermissionDenied, match="with this certificate"):
+        home.admit("north", certificate)
+
+
+def test_a_party_that_was_revoked_before_it_had_joined_to_the_end_stays_out(home):
+    token, key = home.new_token("north"), new_key()
+    certificate = grant(home, asked(token, key=key))
+    home.revoke("north")
+    with pytest.raises(PermissionDenied, match="revoked"):
+        home.admit("north", certificate)
+    with pytest.raises(PermissionDenied, match="used already"):
+        grant(home, asked(token))
 
 
 def test_tokens_of_others_are_refused(home, tmp_path):
@@ -155,3 +225,72 @@ def test_an_audit_log_that_was_changed_is_found_out(tmp_path):
     path.write_text("\n".join([*lines[:3], json.dumps({**forged, "event": "x"})]) + "\n")
     with pytest.raises(RunError, match="line 4"):
         verify(path)
+
+
+@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("same_folder", [True, False])
+def test_whichever_step_of_joining_fails_the_same_token_lets_the_party_join_again(home, tmp_path, monkeypatch, step,
+                                                                                  same_folder):
+    """The steps: key, certificate, authority, facts, and the confirmation."""
+    from tequio.engines.network import enrolment, homes
+
+    done = iter(range(100))
+
+    def failing(real, *arguments):
+        if next(done) == step:
+            raise EngineError("No space left on device")
+        return real(*arguments)
+
+    def ask(token, request):
+        return failing(grant, home, request) if request.confirms else grant(home, request)
+
+    token, writing = home.new_token("north"), enrolment.write_private
+    with monkeypatch.context() as patch:
+        patch.setattr(enrolment, "_ask", ask)
+        for module in (enrolment, homes):
+            patch.setattr(module, "write_private", lambda path, *content: failing(writing, path, *content)
+                          if path.is_relative_to(tmp_path / "north") else writing(path, *content))
+        if step < 4:
+            with pytest.raises(EngineError, match="No space left"):
+                enrolment.join(tmp_path / "north", token, "north", {"data": {}})
+            folder = tmp_path / ("north" if same_folder else "elsewhere")
+            enrolment.join(folder, token, "north", {"data": {}})
+        else:  # a confirmation that is lost is no failure: the first link confirms
+            folder = tmp_path / "north"
+            enrolment.join(folder, token, "north", {"data": {}})
+            assert home.party("north")["pending"]
+    home.admit("north", PartyHome(folder).identity.certificate)
+    with pytest.raises(PermissionDenied, match="used already"):
+        grant(home, asked(token))
+
+
+def test_a_party_that_was_replaced_while_it_joined_does_not_take_itself_for_a_member(home, tmp_path, monkeypatch):
+    from tequio.engines.network import enrolment
+
+    token = home.new_token()
+
+    def ask(token, request):
+        if request.confirms:
+            enrolled(home, token, "north")
+        return grant(home, request)
+
+    monkeypatch.setattr(enrolment, "_ask", ask)
+    with pytest.raises(PermissionDenied, match="took the place of this one"):
+        enrolment.join(tmp_path / "south", token, "south", {"data": {}})
+    with pytest.raises(ConfigError, match="enrol first"):
+        _ = PartyHome(tmp_path / "south").facts
+
+
+def test_other_data_is_brought_under_the_same_name_with_the_same_token(home, tmp_path, monkeypatch):
+    from tequio.engines.network import enrolment
+
+    token = home.new_token()
+    monkeypatch.setattr(enrolment, "_ask", lambda token, request: grant(home, request))
+    enrolment.join(tmp_path / "north", token, "north", {"data": {"path": "old.csv"}})
+    with pytest.raises(ConfigError, match="has joined already") as taken:
+        enrolment.join(tmp_path / "north", token, "north", {"data": {"path": "new.csv"}})
+    assert str(tmp_path / "north" / "party.json") in taken.value.remedy
+    (tmp_path / "north" / "party.json").unlink()
+    enrolment.join(tmp_path / "north", token, "north", {"data": {"path": "new.csv"}})
+    assert PartyHome(tmp_path / "north").facts["data"] == {"path": "new.csv"}
+    home.admit("north", PartyHome(tmp_path / "north").identity.certificate)

@@ -132,7 +132,8 @@ def predict_there(home, there, *, tell=""):
 @pytest.fixture
 def brought(tmp_path):
     (tmp_path / "rows.csv").write_text("id,x,colour,y\nA,1.5,red,no\nB,2.5,blue,yes\nC,4.0,red,yes\n")
-    return party_of(tmp_path, {"path": str(tmp_path / "rows.csv"), "id": "id", "target": "y", "prepare": ["minmax"]})
+    return party_of(tmp_path, {"path": str(tmp_path / "rows.csv"), "id": "id", "target": "y", "prepare": ["minmax"],
+                               "minimum_count": 1})
 
 
 def party_of(tmp_path, data):

@@ -147,7 +147,7 @@ def test_a_party_takes_part_with_the_columns_that_it_has_and_no_others(tmp_path)
     population = holding.population(facts)
     assert population.whole(1).ids.tolist() == ["A", "B"]
     for wrong in (["x"], ["y", "x"], ["w", "x"]):
-        with pytest.raises(DataError, match="other columns"):
+        with pytest.raises(ConfigError, match="other columns"):
             holding.population({**facts, "columns": wrong})
 
 

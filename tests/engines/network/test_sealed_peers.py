@@ -7,6 +7,7 @@ import pytest
 
 import tequio
 from tequio.algorithms.peer import peers
+from tequio.engines.network.telemetry import entries
 from tequio.errors import PartyError
 from tequio.experiments.config.complete import load_config
 from tequio.experiments.deploying.remote import run_with_parties
@@ -78,5 +79,8 @@ def test_a_letter_that_the_coordinator_tampers_with_is_refused(change, dealt, fe
         return mail
 
     monkeypatch.setattr(peers, "delivered", meddling)
-    with pytest.raises(PartyError, match=r"party '3' failed in round 1 .*altered on its way"):
+    with pytest.raises(PartyError, match=r"party '3' failed in round 1 .*payload error"):
         over_the_network(dealt, federation, tmp_path)
+    refused = entries(federation[0].folder.parent / "3" / "audit.jsonl")[-1]
+    assert refused["event"] == "task failed"
+    assert "altered on its way" in refused["cause"]

@@ -115,6 +115,6 @@ def test_an_xgboost_model_in_our_form_predicts_the_same(classes):
 
     data = numbers(300, classes=classes, digits=1)
     model = XGBoost(trees=5, depth=3).fit(data, np.random.default_rng(0))
-    ours = boosted_from_xgboost(model.document.tolist(), model.objective)
+    ours = boosted_from_xgboost(model.document.tolist(), data.schema)
     assert len(ours) == 5 * (1 if classes == 2 else classes)
     np.testing.assert_allclose(ours.predict(data.features), model.predict(data.features), atol=1e-6)

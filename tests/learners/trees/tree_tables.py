@@ -38,3 +38,20 @@ def numbers(rows=200, columns=4, classes=3, seed=0, digits=None):
     names = tuple(f"c{label}" for label in range(classes))
     return Dataset.of(Schema.of_numbers([f"x{column}" for column in range(columns)], Target("classes", names)),
                       features, labels)
+
+
+MIXED = Schema((Feature("age"), Feature("job", tuple("abcdef")), Feature("size", ("s", "m", "l"), "ordered"),
+                Feature("day", kind="date")), Target("classes", ("no", "yes")))
+
+
+def mixed(rows=600, seed=0, gaps=0.1, target=MIXED.target):
+    """Numbers, categories, ordered ones and days, of which a share is missing; two columns and a pair decide."""
+    draw = np.random.default_rng(seed)
+    features = np.stack([draw.normal(size=rows), draw.integers(0, 6, rows), draw.integers(0, 3, rows),
+                         draw.integers(0, 9000, rows)], axis=1).astype(float)
+    yes = np.where(features[:, 0] > 0, np.isin(features[:, 1], [0, 3]), features[:, 2] == 1)
+    yes ^= draw.random(rows) < 0.05
+    labels = {"classes": (yes + (features[:, 3] > 7000) * (target.size > 2)).astype(int),
+              "number": 1000 + 5.0 * yes + draw.normal(size=rows)}[target.kind]
+    features[draw.random(features.shape) < gaps] = np.nan
+    return Dataset.of(Schema(MIXED.features, target), features, labels, missing="keep" if gaps else "")

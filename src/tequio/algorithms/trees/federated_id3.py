@@ -49,6 +49,7 @@ class FederatedID3(SummingTrees):
     learner: ID3 = part()
 
     shows_replies: ClassVar[bool] = False
+    takes: ClassVar[frozenset[str]] = frozenset({"category"})
 
     def start(self, federation: Federation) -> State:
         """No tree yet."""

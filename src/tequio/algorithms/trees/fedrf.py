@@ -19,7 +19,6 @@ from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import finish_round, select
 from tequio.federation.payload import Payload
 from tequio.federation.task import Reveals, record, task
-from tequio.learners.learner import check_numeric
 from tequio.learners.trees.forest import Forest, RandomForest, joined
 from tequio.registry import register
 
@@ -52,7 +51,6 @@ class FedRF(TreeAlgorithm):
 
     def start(self, federation: Federation) -> State:
         """No forest yet."""
-        check_numeric(federation.schema, "fedrf")
         if self.learner.trees < self.trees:
             raise ConfigError(f"'fedrf' cannot draw {self.trees} trees from forests of {self.learner.trees}",
                               remedy="raise learner.trees, or lower algorithm.trees")
@@ -112,6 +110,9 @@ def _forest(schema: Schema, draws: NDArray[np.int64], reply: ForestReply, whose:
     """The forest in a reply, if it is sound and of a size that was asked for."""
     forest = Forest.from_payload(reply["model"], features=len(schema.features), classes=schema.target.size,
                                  whose=whose)
-    if len(forest) not in draws or forest.trees[0].kind != "binary":
-        raise PayloadError(f"{whose} sent {len(forest)} {forest.trees[0].kind} trees, which was not asked for")
+    first = forest.trees[0]
+    if len(forest) not in draws or first.kind == "multiway":
+        raise PayloadError(f"{whose} sent {len(forest)} {first.kind} trees, which was not asked for")
+    if (first.value is not None) != (schema.target.kind == "number"):
+        raise PayloadError(f"{whose} sent trees that do not predict what was asked for")
     return forest

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
 from tequio.algorithms.trees.fitting import AgreedSettings, LocalTree, TreeAlgorithm, agreed, agreed_rows
-from tequio.errors import DataError, PayloadError
+from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import select
 from tequio.federation.evaluation import OwnModel, Part, tally_here
@@ -38,7 +38,8 @@ from tequio.learners.trees.forest import Cart
 from tequio.learners.trees.growing import Growing, NodeEntropy, RuleWeight, Shrink, distil, grow
 from tequio.learners.trees.id3 import ID3
 from tequio.learners.trees.learner import rows_of
-from tequio.learners.trees.rules import Fusing, IntervalMerge, Weighting, extract, fuse
+from tequio.learners.trees.pruning import without_errors
+from tequio.learners.trees.rules import Fusing, IntervalMerge, Weighting, extract, fuse, mixed_form
 from tequio.learners.trees.tree import Tree, with_noisy_counts
 from tequio.registry import build, register
 
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from tequio.learners.trees.rules import Rules
 
 METRICS = ("accuracy", "f1_macro")
-"""What trees are judged by, the local ones and the global one alike."""
+"""What trees are judged by, the local ones and the global one alike; those of numbers by r2, which counts from 0 up."""
 
 _MOST_ROWS = 2.0 ** 53  # larger counts are no whole numbers any more
 
@@ -70,12 +71,16 @@ class TreeFusion(TreeAlgorithm):
     filter: str | dict[str, object] = "mean"
     min_trees: Annotated[int, Ge(1)] = 1
     judged_on: Part = "validation"
+    prune: bool = False
 
     shows_replies: ClassVar[bool] = False
 
     def start(self, federation: Federation) -> State:
         """No tree yet."""
         self._filter()
+        if self.leaf_epsilon and federation.schema.target.kind == "number":
+            raise ConfigError("epsilon covers counts of rows, and leaves that predict numbers publish exact means",
+                              remedy="set algorithm.epsilon = 0, or predict classes")
         return State({})
 
     def round(self, federation: Federation, state: State) -> State:
@@ -88,10 +93,15 @@ class TreeFusion(TreeAlgorithm):
             return state.next(selector=chosen.memory)
         judgements = self._cross_evaluate(federation, trees)
         scores = mean_scores([reply["scores"] for reply in judgements.payloads if reply["rows"]], len(trees),
-                             self.judged_on)
+                             self.judged_on, len(metrics_for(federation.schema)))
         kept = surviving(self.judged(scores), self._filter(), self.min_trees)
         parties, started = list(trees), perf_counter()
         model, notes = self.fuse([trees[parties[index]] for index in kept], kept, judgements, federation)
+        rows = int(federation.sizes[judgements.parties].sum())
+        if cast("int", notes["leaves"]) > rows:
+            federation.record("warning", {"message": f"the global tree has {notes['leaves']:,} leaves, more than the "
+                                                     f"{rows:,} rows that its parties have: set algorithm.leaves = 64, "
+                                                     "or as many as people are to read"})
         federation.record("fusion", {"round": federation.round, "trees": len(trees), "scores": scores.round(6).tolist(),
                                      "kept": [federation.name(parties[index]) for index in kept],
                                      "seconds": round(perf_counter() - started, 4), **notes})
@@ -123,9 +133,10 @@ class TreeFusion(TreeAlgorithm):
 
     def _collect(self, federation: Federation, parties: NDArray[np.int64]) -> dict[int, Tree]:
         """Exchange 1."""
-        opened = partial(_tree, federation.schema, "multiway" if isinstance(self.learner, ID3) else "binary",
-                         self.depth_for("local", len(federation.schema.features)))
-        settings = LocalTreeSettings(learner=self.learner, epsilon=self.leaf_epsilon, agreed=agreed(federation))
+        kinds = ("multiway" if isinstance(self.learner, ID3) else "binary", "mixed")
+        opened = partial(_tree, federation.schema, kinds, self.depth_for("local", len(federation.schema.features)))
+        settings = LocalTreeSettings(learner=self.learner, prune=self.prune, epsilon=self.leaf_epsilon,
+                                     agreed=agreed(federation))
         replies = federation.ask(parties, fit_tree, settings=settings, stages=self.poisoning, check=opened)
         log(federation, 1, "up", "local trees", replies)
         return {reply.party: opened(reply.payload) for reply in replies}
@@ -135,7 +146,8 @@ class TreeFusion(TreeAlgorithm):
         settings = JudgeSettings(learner=self.learner, part=self.judged_on, leaves=self.counts_leaves)
         replies = federation.ask(list(trees), cross_evaluate, {"trees": [tree.to_payload() for tree in trees.values()]},
                                  settings=settings, stages=self.poisoning,
-                                 check=partial(_check_judgement, list(trees.values()), self.counts_leaves))
+                                 check=partial(_check_judgement, list(trees.values()), self.counts_leaves,
+                                               len(metrics_for(federation.schema))))
         log(federation, 2, "down", "all trees", replies)
         log(federation, 3, "up", "scores of all trees", replies)
         return replies
@@ -171,10 +183,11 @@ class Icdta4fl(TreeFusion):
         filter: which trees are good enough, a name or a table of name and parameters
         min_trees: fewest trees to fuse; the best ones are added where the filter leaves fewer
         judged_on: rows on which parties judge the trees; test only to reproduce results that did so
+        prune: parties cut off the branches of their trees that make no fewer errors on their validation rows
         interval_merge: bounds of a merged rule: intersection (both hold) or least_restrictive (the source's words)
         weighting: votes of a merged rule: sum (every tree alike), halving (their mean) or samples (by rows)
-        budget: most rules that are kept, and most leaves of the global tree; rules of least support and splits that
-            tell least are left out first, and what that costs is recorded
+        budget: most rules that are kept; rules of least support are left out first, and what that costs is recorded
+        leaves: most leaves of the global tree (0: as many as the budget); splits that tell least are left out first
         node_entropy: of the classes that rules decide for (argmax) or of the mean of their class shares (mean_proba)
         rule_weight: by the rows that a rule is estimated to cover (support), or every rule alike (count, as the source
             words it; with a limited depth a leaf then mixes rules of very unequal support)
@@ -185,6 +198,7 @@ class Icdta4fl(TreeFusion):
     interval_merge: IntervalMerge = "intersection"
     weighting: Weighting = "sum"
     budget: Annotated[int, Ge(1)] = 3000
+    leaves: Annotated[int, Ge(0)] = 0
     node_entropy: NodeEntropy = "argmax"
     rule_weight: RuleWeight = "support"
     shrink: Shrink = "every"
@@ -196,7 +210,7 @@ class Icdta4fl(TreeFusion):
         columns = len(federation.schema.features)
         rules, losses = fuse(rules_of(trees, columns), Fusing(self.interval_merge, self.weighting, self.budget))
         tree, unsplit = grow(rules, Growing(self.node_entropy, self.rule_weight, self.shrink,
-                                            self.depth_for(self.depth, columns), self.budget))
+                                            self.depth_for(self.depth, columns), self.leaves or self.budget))
         return fused(tree, rules), {"rules": len(rules), "leaves": len(tree.leaves),
                                     "losses": {**asdict(losses), "unsplit_leaves": unsplit}}
 
@@ -215,6 +229,7 @@ class Icdta4flPlus(TreeFusion):
         filter: which trees are good enough by the mean of the metrics, a name or a table of name and parameters
         min_trees: fewest trees to fuse; the best ones are added where the filter leaves fewer
         judged_on: rows on which parties judge the trees; test only to reproduce results that did so
+        prune: parties cut off the branches of their trees that make no fewer errors on their validation rows
         leaves: most leaves of the global tree, that is, rules to read
         depth: most conditions of the global tree: local (as the parties' trees), none (no limit), or a number
         epsilon: privacy of the counts in the published trees' leaves (0: exact counts)
@@ -259,6 +274,8 @@ def rules_of(trees: Sequence[Tree], columns: int) -> list[Rules]:
 
     All parties' rows are taken to be like those of the party that grew the tree.
     """
+    if any(tree.kind == "mixed" for tree in trees):
+        trees = [mixed_form(tree) for tree in trees]
     together = sum(float(tree.support[0]) for tree in trees)
     return [extract(tree, columns, support=tree.support[tree.leaves] * (together / tree.support[0])) for tree in trees]
 
@@ -284,20 +301,22 @@ def log(federation: Federation, number: int, direction: Literal["up", "down"], w
                                           "what": what, "parties": len(replies), "bytes": sum(sizes)})
 
 
-def mean_scores(scores: Sequence[NDArray[np.float64]], trees: int, part: str) -> NDArray[np.float64]:
+def mean_scores(scores: Sequence[NDArray[np.float64]], trees: int, part: str,
+                metrics: int = len(METRICS)) -> NDArray[np.float64]:
     """(trees, metrics): the mean over the parties that have rows to judge on; the only tree needs no judge."""
     if not scores and trees > 1:
         raise DataError(f"no party has {part} rows to judge the others' trees on",
                         remedy="set data.split.validation = 0.2")
-    return np.mean(scores, axis=0) if scores else np.ones((trees, len(METRICS)))
+    return np.mean(scores, axis=0) if scores else np.ones((trees, metrics))
 
 
 @record
 class LocalTreeSettings(AgreedSettings):
-    """How a party fits its tree, and how private the counts in the leaves of the published one are."""
+    """How a party fits and prunes its tree, and how private the counts in the leaves of the published one are."""
 
     learner: ID3 | Cart
     epsilon: float
+    prune: bool
 
 
 class TreeReply(TypedDict):
@@ -310,6 +329,9 @@ class TreeReply(TypedDict):
 def fit_tree(party: Party, payload: Payload, settings: LocalTreeSettings) -> TreeReply:
     """The party's tree. It keeps a copy, with the exact counts even where noisy ones are published."""
     tree = settings.learner.fit(agreed_rows(party, settings), party.rng("fit"))
+    held = party.data.validation
+    if settings.prune and len(held):
+        tree = without_errors(tree, rows_of(held), held.target)
     party.keep(LocalTree, {"tree": tree.to_payload()})
     party.keep(OwnModel, {"model": tree.to_payload()})
     if settings.epsilon:
@@ -373,9 +395,15 @@ def receive(party: Party, payload: FusedPayload, settings: ReceiveSettings) -> D
     received, own = (tally_here(party, model, settings.learner, "validation")
                      for model in (payload["model"], party.recall(LocalTree)["tree"]))
     target = party.data.validation.schema.target
-    if received and summarise(target, received)["accuracy"] > summarise(target, own)["accuracy"]:
+    metric = "r2" if target.kind == "number" else "accuracy"
+    if received and summarise(target, received)[metric] > summarise(target, own)[metric]:
         party.keep(OwnModel, {"model": payload["model"]["tree"]})
     return {}
+
+
+def metrics_for(schema: Schema) -> tuple[str, ...]:
+    """What trees for such a target are judged by."""
+    return ("r2",) if schema.target.kind == "number" else METRICS
 
 
 def _opened(trees: Sequence[Payload], schema: Schema) -> list[Tree]:
@@ -387,7 +415,8 @@ def _judged(party: Party, trees: Sequence[Tree], settings: JudgeSettings) -> Jud
     rows = party.data.part(settings.part)
     tallies = [settings.learner.evaluate(tree, rows) for tree in trees] if len(rows) else []
     values = [summarise(rows.schema.target, tally) for tally in tallies]
-    scores = np.array([[of_tree[name] for name in METRICS] for of_tree in values]).reshape(-1, len(METRICS))
+    metrics = metrics_for(rows.schema)
+    scores = np.array([[max(of_tree[name], 0.0) for name in metrics] for of_tree in values]).reshape(-1, len(metrics))
     reply: JudgeReply = {"rows": len(rows), "scores": scores}
     if settings.leaves:
         reply["leaves"] = [_leaf_counts(tree, party.data.train) for tree in trees]
@@ -397,25 +426,29 @@ def _judged(party: Party, trees: Sequence[Tree], settings: JudgeSettings) -> Jud
 def _leaf_counts(tree: Tree, rows: Dataset) -> NDArray[np.float64]:
     """(leaves, classes): how many rows of each class reach each leaf."""
     counts = np.zeros((len(tree), tree.classes))
-    np.add.at(counts, (tree.find(rows_of(rows)), rows.target.astype(np.int64)), 1.0)
+    classes = rows.target.astype(np.int64) if tree.value is None else np.zeros(len(rows), dtype=np.int64)
+    np.add.at(counts, (tree.find(rows_of(rows)), classes), 1.0)
     return counts[tree.leaves]
 
 
-def _tree(schema: Schema, kind: str, deepest: int | None, reply: TreeReply, whose: str = "a party") -> Tree:
+def _tree(schema: Schema, kinds: tuple[str, str], deepest: int | None, reply: TreeReply,
+          whose: str = "a party") -> Tree:
     """The tree in a reply, if it is sound and of the kind and depth that was asked for."""
     tree = Tree.from_payload(reply["tree"], features=len(schema.features), classes=schema.target.size, whose=whose)
-    if tree.kind != kind:
-        raise PayloadError(f"{whose} sent a {tree.kind} tree, and {kind} ones are fused")
+    if tree.kind not in kinds:
+        raise PayloadError(f"{whose} sent a {tree.kind} tree, and {kinds[0]} ones are fused")
     if deepest is not None and tree.depths.max() > deepest:
         raise PayloadError(f"{whose} sent a tree of depth {tree.depths.max()}, and at most {deepest} was asked for")
+    if (tree.value is not None) != (schema.target.kind == "number"):
+        raise PayloadError(f"{whose} sent a tree that does not predict what was asked for")
     if tree.support[0] <= 0:
         raise PayloadError(f"{whose} sent a tree without any rows behind it")
     return tree
 
 
-def _check_judgement(trees: Sequence[Tree], with_leaves: bool, reply: JudgeReply, whose: str) -> None:
+def _check_judgement(trees: Sequence[Tree], with_leaves: bool, metrics: int, reply: JudgeReply, whose: str) -> None:
     scores, leaves = reply["scores"], reply.get("leaves", [])
-    if scores.shape != (len(trees) if reply["rows"] else 0, len(METRICS)) or not ((scores >= 0) & (scores <= 1)).all():
+    if scores.shape != (len(trees) if reply["rows"] else 0, metrics) or not ((scores >= 0) & (scores <= 1)).all():
         raise PayloadError(f"{whose} did not send a score between 0 and 1 for each tree and metric")
     shapes = [(len(tree.leaves), tree.classes) for tree in trees] if with_leaves else []
     if [np.shape(counts) for counts in leaves] != shapes or any(

@@ -31,8 +31,7 @@ from tequio.errors import PayloadError
 from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import Weights, select, weights_by
 from tequio.federation.task import Count, Reveals, record, task
-from tequio.learners.learner import check_numeric
-from tequio.learners.trees.learner import numeric_rows
+from tequio.learners.trees.places import mixed_rows
 from tequio.learners.trees.xgboost_learner import (
     XGBoost,
     XGBoostModel,
@@ -65,7 +64,6 @@ class FederatedXGBoost(TreeAlgorithm):
     def start(self, federation: Federation) -> State:
         """A model without trees; numbers start from the mean of all rows."""
         schema, mean = federation.schema, 0.0
-        check_numeric(schema, "xgboost")
         if schema.target.kind == "number":
             totals, rows = common_totals(federation, federation.eligible())
             mean = float(totals[0] / rows)
@@ -175,7 +173,7 @@ def boost(party: Party, payload: News, settings: BoostSettings) -> BoostReply:
     """The trees of some rounds of boosting on the party's rows, whose margins it keeps up to date."""
     rows, learner = agreed_rows(party, settings), settings.learner
     start, news = learner.opened(payload["news"], rows.schema, whose="the coordinator")
-    features = numeric_rows(rows, "xgboost")
+    features = mixed_rows(rows, "xgboost")
     margins = XGBoostModel.of(with_trees(start, news), rows.schema).margins(features)
     if not payload["afresh"]:
         margins += party.recall(BoostedMargins)["margins"] - XGBoostModel.of(start, rows.schema).margins(features)

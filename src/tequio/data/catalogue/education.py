@@ -15,7 +15,7 @@ from tequio.data.catalogue.xuetangx import ACTIONS
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.inputs import from_columns, read
 from tequio.data.inputs.column import Column, column_of
-from tequio.data.inputs.tables import columns_from_csv
+from tequio.data.inputs.tables import columns_from_file
 from tequio.errors import ConfigError, nearest
 from tequio.registry import register
 
@@ -160,7 +160,7 @@ class StudentPerformance:
 
     def load(self) -> Loaded:
         """All rows; groups are schools."""
-        columns = columns_from_csv(data_file(f"student_performance/student-{self.subject}.csv.gz"))
+        columns = columns_from_file(data_file(f"student_performance/student-{self.subject}.csv.gz"))
         if not self.earlier_marks:
             columns = {name: column for name, column in columns.items() if name not in ("G1", "G2")}
         dataset = from_columns(columns, ["G3"], target_kind="number", id=None, group=None, missing="error",
@@ -177,7 +177,7 @@ def _who_left(dataset: Dataset, left: str) -> Dataset:
 
 
 def _oulad_table(name: str) -> Columns:
-    return columns_from_csv(data_file(f"oulad/{name}.csv.gz"))
+    return columns_from_file(data_file(f"oulad/{name}.csv.gz"))
 
 
 def _presentations(table: Columns) -> list[str]:

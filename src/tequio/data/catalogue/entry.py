@@ -23,6 +23,14 @@ class Loaded:
         return self.train if self.test is None else joined(self.train, self.test)
 
 
+YOURS, PARTIES = "yours", "the parties'"
+"""Licences of what comes from no catalogue: tables of your own, and those that real parties hold."""
+
+
+Rows = Dataset | Loaded
+"""Rows that are handed over, with test rows of their own or without."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What `tequio data list` and `describe` say about a set. Counts are None where they depend on parameters.
@@ -40,6 +48,11 @@ class Facts:
     groups: str = ""
     files: tuple[str, ...] = ()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a table of the user's or of the parties', and not a set that many know."""
+        return self.licence in (YOURS, PARTIES)
+
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
     """The rows of two datasets of one schema; a view where both are views of one source."""
@@ -51,9 +64,12 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     stack = sparse.vstack(features, format="csr") if first.is_sparse else np.concatenate(features)
     has_ids = first.source.ids is not None and second.source.ids is not None
     has_groups = first.source.groups is not None and second.source.groups is not None
-    return Dataset.of(first.schema, stack, np.concatenate([first.target, second.target]), name=first.name,
+    target = None if first.schema.target.kind == "none" else np.concatenate([first.target, second.target])
+    return Dataset.of(first.schema, stack, target, name=first.name,
                       ids=np.concatenate([first.ids, second.ids]) if has_ids else None,
-                      groups=np.concatenate([first.groups, second.groups]) if has_groups else None)
+                      groups=np.concatenate([first.groups, second.groups]) if has_groups else None,
+                      usual=first.source.usual, missing=first.source.missing or second.source.missing,
+                      notes=first.source.notes)
 
 
 @runtime_checkable

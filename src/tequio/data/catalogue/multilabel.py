@@ -1,21 +1,19 @@
-"""Multi-label sets from ARFF files, public ones and your own; sparse ones stay sparse."""
+"""Public multi-label sets from ARFF files; sparse ones stay sparse."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge
 
 from tequio.data.catalogue.arff import arff_columns, arff_matrix, read_arff
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.manifest import data_file
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.inputs.encoding import encode_features, encode_target
-from tequio.errors import ConfigError, DataError
+from tequio.errors import DataError
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -217,7 +215,7 @@ def labelled_dataset(name: str, arff: Arff, labels: int, *, labels_are: Literal[
     if arff.lines[0].startswith("{"):
         return _sparse_dataset(name, arff, features, feature_columns, label_columns, target)
     columns = arff_columns(arff)
-    values = encode_features([columns[column] for column in feature_columns], features)
+    values = encode_features({columns[column].name: columns[column] for column in feature_columns}, features)
     return Dataset.of(Schema(tuple(features), target), values,
                       encode_target([columns[column] for column in label_columns], target),
                       ids=columns[0].values.astype(str) if has_id else None, name=name)
@@ -231,38 +229,8 @@ def _sparse_dataset(name: str, arff: Arff, features: Sequence[Feature], feature_
     return Dataset.of(schema, matrix[:, feature_columns], matrix[:, label_columns].toarray().astype(np.int8), name=name)
 
 
-_MEKA = re.compile(r"-C\s+(-?\d+)")
 _KDIS = "https://www.uco.es/kdis/mllresources/"
 _BY_HAND = f"to get by hand: {_KDIS}"
-
-
-@register("dataset", "arff", example='[data]\nname = "arff"\npath = "birds.arff"\nlabels = 19\n')
-@dataclass(frozen=True)
-class ArffFile:
-    """A multi-label ARFF file of your own, dense or sparse, gzipped or not.
-
-    Meka writes how many labels there are into the relation's name (`-C 19`: the first 19 attributes, `-C -19`: the last
-    19). Mulan writes it into an XML file, so say it here; its labels are the last attributes.
-
-    Parameters:
-        path: the file
-        labels: how many attributes are labels (0: as the relation's name says)
-        labels_are: whether labels are the first or the last attributes
-    """
-
-    facts: ClassVar[Facts] = Facts(None, None, "labels", "yours", "", "an ARFF file")
-    path: str
-    labels: Annotated[int, Ge(0)] = 0
-    labels_are: Literal["first", "last"] = "last"
-
-    def load(self) -> Loaded:
-        """All rows."""
-        arff = read_arff(Path(self.path))
-        labels, place = (self.labels, self.labels_are) if self.labels else _meka_labels(arff, self.path)
-        if labels >= len(arff.attributes):
-            raise DataError(f"'{self.path}' has {len(arff.attributes)} attributes, which cannot hold {labels} labels "
-                            "and a feature", remedy="check data.labels")
-        return Loaded(labelled_dataset(Path(self.path).stem, arff, labels, labels_are=place))
 
 
 @register("dataset", "mediamill", paper="Snoek et al., 2006")
@@ -305,12 +273,3 @@ def _checked(name: str, path: str, *, features: int, labels: int) -> Dataset:
         raise DataError(f"'{path}' has {len(arff.attributes)} attributes, and {name} has {features} features and "
                         f"{labels} labels", remedy=f"get the file from {_KDIS}, or use the dataset 'arff'")
     return labelled_dataset(name, arff, labels)
-
-
-def _meka_labels(arff: Arff, path: str) -> tuple[int, Literal["first", "last"]]:
-    found = _MEKA.search(arff.relation)
-    if found is None or not int(found[1]):
-        raise ConfigError(f"'{path}' does not say how many of its attributes are labels",
-                          remedy="set data.labels, and data.labels_are = 'first' if they come first")
-    count = int(found[1])
-    return (count, "first") if count > 0 else (-count, "last")

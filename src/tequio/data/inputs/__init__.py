@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from tequio.data.dataset import Dataset, Schema, Target, load_schema
-from tequio.data.inputs.column import Column, columns_of, settle, usual_values
+from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.inputs.column import MISSING_CATEGORY, Column, column_of, columns_of, kept, settle
 from tequio.data.inputs.encoding import (
     arrays_from_torch,
     encode_features,
     encode_target,
     enforce_columns,
     from_arrays,
-    infer_feature,
     infer_target,
+    notes_on_others,
 )
+from tequio.data.inputs.kinds import Plan, features_of, plans_of, said_of
+from tequio.data.inputs.mapping import TableMapping, mapped, mapping_of
+from tequio.data.inputs.shapes import PARTY, Content, Table, content_by_party, splits_in
 from tequio.data.inputs.tables import (
     columns_from_arrow,
     columns_from_file,
@@ -29,6 +33,7 @@ from tequio.data.inputs.tables import (
     columns_or_arrays,
     has_text,
 )
+from tequio.data.sharing import load_schema
 from tequio.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -39,57 +44,87 @@ if TYPE_CHECKING:
     from tequio.data.inputs.encoding import AskedKind
 
 
-__all__ = ["content_of", "has_text", "read"]
+__all__ = ["content_of", "harmonised", "has_text", "read", "table_of"]
 
 
-def read(data: Any, *, target: str | Sequence[str] | None = None, target_kind: AskedKind = "auto",
+def read(data: Table, *, target: str | Sequence[str] | None = None, target_kind: AskedKind = "auto",
          id: str | None = None, group: str | None = None, missing: Missing = "error",
+         columns: Sequence[str] | Mapping[str, Any] | None = None, ignore: Sequence[str] = (), minimum_count: int = 1,
          categorical: Sequence[str] | None = None, schema: Schema | str | PathLike[str] | None = None,
+         mapping: TableMapping | Mapping[str, Any] | str | PathLike[str] | None = None, spare: Collection[str] = (),
          name: str = "") -> Dataset:
     """A dataset from a file (CSV, Parquet) or an object (array, (features, target), data frame, dict of columns, torch
     or Hugging Face dataset).
 
-    `target`, `id` and `group` name columns (several targets: multi-label). A `schema`, or the path of a schema file, is
-    enforced: a column, category or label that it does not know is an error.
+    `target`, `id` and `group` name columns (several targets: multi-label). `columns` lists the only ones to learn from,
+    or says what kind of thing each holds; those in `ignore` are left out. Categories with fewer rows than
+    `minimum_count` are taken together. A `schema`, or the path of a schema file, is enforced: a column, category or
+    label that it does not know is an error. A `mapping` (a table, or the path of a file) says what is called, coded or
+    measured otherwise in the data. Columns called as those in `spare` are left out where there are such.
     """
-    known = load_schema(schema) if isinstance(schema, str | PathLike) else schema
+    known = load_schema(schema).schema if isinstance(schema, str | PathLike) else schema
     label = name or (Path(data).name.split(".")[0] if isinstance(data, str | PathLike) else "data")
     if known is not None and target_kind == "none":
         known = replace(known, target=Target("none"))
-    content, class_names = _content(data, target)
+    reader = _content if mapping is None else partial(_mapped_content, mapping_of(mapping))
+    content, class_names, target, groups = content_by_party(data, target, group, ignore, reader)
     if isinstance(content, tuple):
         has_names = hasattr(data, "column_names")
-        _refuse_columns(target=None if has_names else target, id=id, group=group, categorical=categorical)
+        _refuse_columns(target=None if has_names else target, id=id, group=group, categorical=categorical,
+                        columns=columns, ignore=ignore or None)
         return from_arrays(*content, target_kind=target_kind, missing=missing, schema=known, class_names=class_names,
-                           name=label)
-    targets = _targets(target, known, target_kind)
-    return from_columns(content, targets, target_kind=target_kind, id=id, group=group, missing=missing,
-                        categorical=categorical or (), schema=known, name=label)
+                           groups=groups, name=label)
+    if groups is not None:
+        content, group, ignore = {**content, PARTY: column_of(PARTY, groups)}, PARTY, ()
+    return from_columns(content, _targets(target, known, target_kind), target_kind=target_kind, id=id, group=group,
+                        missing=missing, columns=columns, ignore=ignore, minimum_count=minimum_count,
+                        categorical=categorical or (), schema=known, spare=spare, name=label)
 
 
-def from_columns(columns: Columns, targets: Sequence[str], *, target_kind: AskedKind, id: str | None, group: str | None,
-                 missing: Missing, categorical: Sequence[str], schema: Schema | None, name: str) -> Dataset:
+def from_columns(content: Columns, targets: Sequence[str], *, target_kind: AskedKind, id: str | None = None,
+                 group: str | None = None, missing: Missing = "error",
+                 columns: Sequence[str] | Mapping[str, Any] | None = None, ignore: Sequence[str] = (),
+                 minimum_count: int = 1, categorical: Sequence[str] = (), schema: Schema | None = None,
+                 spare: Collection[str] = (), name: str = "data") -> Dataset:
     """A dataset from named columns."""
     roles = [role for role in (id, group) if role is not None]
-    for wanted in [*targets, *roles, *categorical]:
-        if wanted not in columns and schema is None:
-            raise DataError(f"'{name}' has no column '{wanted}'", remedy=nearest(wanted, columns))
-    if schema is not None:
-        enforce_columns(columns, schema, targets, roles)
-    names = schema.names if schema else [column for column in columns if column not in (*targets, *roles)]
-    if not names:
-        raise DataError(f"'{name}' has no column left to learn from")
-    usual = usual_values(columns, names, missing)
-    columns = settle(columns, names, [*targets, *roles], missing)
-    inputs, outputs = [columns[column] for column in names], [columns[column] for column in targets]
+    only, said = said_of(columns)
+    asked = {"target": targets, "id": [id], "group": [group], "categorical": categorical,
+             "columns": [*(only or ()), *said], "ignore": ignore}
+    for key, wanted in ((key, wanted) for key, names in asked.items() for wanted in names if wanted is not None):
+        if wanted not in content and (schema is None or key in ("id", "group", "ignore")):
+            raise DataError(f"'{name}' has no column '{wanted}'", remedy=nearest(wanted, content, f"data.{key}"))
+    every = tuple(content)
+    content = {column: values for column, values in content.items()
+               if column in roles or column not in (*ignore, *spare)}
+    notes: list[str] = []
+    plans: dict[str, Plan] = {}
     if schema is None:
-        schema = Schema(tuple(infer_feature(column, categorical) for column in inputs),
+        names = [column for column in content if column not in (*targets, *roles) and (not only or column in only)]
+        plans, notes = plans_of(content, names, {**{column: Plan("category") for column in categorical}, **said})
+        names = [column for column in names if plans[column].kind not in ("id", "ignore")]
+    else:
+        enforce_columns(content, schema, targets, roles)
+        notes = notes_on_others(content, schema)
+        names = list(schema.columns)
+    if not names:
+        raise DataError(f"'{name}' has no column left to learn from", remedy="name those to use: data.columns = [...]")
+    left_out = tuple(column for column in every if column not in (*names, *targets, *roles))
+    usual = {column: MISSING_CATEGORY for column in names if missing == "category" and content[column].is_text}
+    content = settle(content, names, [*targets, *roles], missing)
+    outputs = [content[column] for column in targets]
+    if schema is None:
+        described = [features_of(content[column], plans[column], minimum_count) for column in names]
+        notes += [note for _, note in described if note]
+        schema = Schema(tuple(feature for features, _ in described for feature in features),
                         infer_target(outputs, target_kind, targets[0] if len(targets) == 1 else "labels"))
-    return Dataset.of(schema, encode_features(inputs, schema.features), encode_target(outputs, schema.target),
-                      ids=_labels(columns, id), groups=_labels(columns, group), name=name, usual=usual)
+    made = Dataset.of(schema, encode_features(content, schema.features), encode_target(outputs, schema.target),
+                      ids=_labels(content, id), groups=_labels(content, group), name=name, usual=usual,
+                      missing=kept(missing), notes=notes)
+    return replace(made, source=replace(made.source, left_out=left_out))
 
 
-def content_of(data: Any, wanted: Collection[str]) -> tuple[Columns | tuple[Any, ...], tuple[str, ...]]:
+def content_of(data: Table, wanted: Collection[str]) -> tuple[Content, tuple[str, ...]]:
     """The wanted columns that an object or a file has, and the names of all others; or (features, target) arrays."""
     if isinstance(data, Mapping):
         rest = tuple(str(name) for name in data if name not in wanted)
@@ -106,12 +141,49 @@ def content_of(data: Any, wanted: Collection[str]) -> tuple[Columns | tuple[Any,
     return (content, ()) if isinstance(content, tuple) else content_of(content, wanted)
 
 
-def _content(data: Any, target: str | Sequence[str] | None) -> tuple[Columns | tuple[Any, ...], Sequence[str] | None]:
+def table_of(data: Table) -> tuple[Columns, str | Sequence[str] | None, tuple[str, ...]]:
+    """Named columns of an object, its target if it says so by itself, and keys of `[data]` that it takes none of.
+
+    Tables by party get a column `PARTY`; columns of plain arrays are called x0, x1, ... and target.
+    """
+    splits = splits_in(data)
+    content, _, target, groups = content_by_party(splits.train if splits else data, None, None, (), _content)
+    said: tuple[str, ...] = ("target",) if target is not None else ()
+    if isinstance(content, tuple):
+        features, answer = (*content, None)[:2]
+        if sparse.issparse(features) or np.ndim(features) != 2 or np.ndim(answer) > 1:
+            raise DataError("this is not a table of rows and columns", remedy="give a file, a data frame or (X, y)")
+        rows = np.asarray(features)
+        content = columns_of({f"x{column}": rows[:, column] for column in range(rows.shape[1])})
+        said = ("target", "id", "ignore", "columns")
+        if answer is not None:
+            content, target = content | columns_of({"target": np.asarray(answer)}), "target"
+    if groups is None:
+        return content, target, said
+    return {**content, PARTY: column_of(PARTY, groups)}, target, (*said, "group")
+
+
+def harmonised(data: Table, mapping: TableMapping | Mapping[str, Any] | str | PathLike[str], *,
+               partial: bool = False) -> Columns:
+    """A table as a mapping says, by columns: for `read` and `tequio.run`, one for each party where they differ.
+
+    A `partial` table may lack columns that the mapping speaks of, such as the target of new rows.
+    """
+    return mapped(data, mapping_of(mapping), lambda table: _content(table, None)[0], partial=partial)
+
+
+def _mapped_content(mapping: TableMapping, data: Table, target: str | Sequence[str] | None
+                    ) -> tuple[Columns, Sequence[str] | None]:
+    """Named columns as a mapping says."""
+    return mapped(data, mapping, lambda table: _content(table, target)[0]), None
+
+
+def _content(data: Table, target: str | Sequence[str] | None) -> tuple[Content, Sequence[str] | None]:
     """Named columns, or (features, target) arrays; and the names of classes where the object knows them."""
     if isinstance(data, str | PathLike):
         return columns_from_file(Path(data)), None
     if isinstance(data, Mapping):
-        return columns_of(data), None
+        return content_of(data, data)[0], None
     if isinstance(data, tuple | list):
         return _pair(data), None
     if isinstance(data, np.ndarray):
@@ -136,7 +208,7 @@ def _pair(data: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(data)
 
 
-def _array(data: Array, target: str | Sequence[str] | None) -> Columns | tuple[Any, ...]:
+def _array(data: Array, target: str | Sequence[str] | None) -> Content:
     if data.dtype.names:
         return columns_of({name: data[name] for name in data.dtype.names})
     if data.ndim == 2 and (target is not None or data.dtype.kind not in "fiub"):

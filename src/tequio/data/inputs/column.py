@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,25 +11,35 @@ import numpy as np
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tequio.data.dataset import Array
+    from tequio.data.dataset import Array, Gaps
 
 
 MISSING_MARKERS = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL"})
 """Texts that stand for a missing value (after spaces around them are removed)."""
 
 
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of one kind: float64 (NaN where missing) or str objects. `whole` says that the numbers are integers."""
+    """Values of one kind: float64 or float32 (NaN where missing), or str objects.
+
+    `whole` says that the numbers are integers, `dated` that they count days since 1970.
+    """
 
     name: str
     values: Array
     missing: NDArray[np.bool_]
     whole: bool = False
+    dated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.values)
 
     @property
     def is_text(self) -> bool:
@@ -44,11 +55,27 @@ class Column:
         """The values as texts; 3.0 is written '3', so that a number names the same category in every file format."""
         if self.is_text:
             return self.values
-        return np.array([number_text(value) for value in self.values], dtype=object)
+        distinct, places = np.unique(self.values, return_inverse=True)
+        return np.array([number_text(value) for value in distinct], dtype=object)[places]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self.values.dtype
+
+    def blocks(self) -> Iterator[Column]:
+        """The column in blocks of rows; there is only one where it lies in memory."""
+        yield self
 
     def take(self, rows: Array) -> Column:
         """Some rows of the column."""
         return replace(self, values=self.values[rows], missing=self.missing[rows])
+
+    def filled(self, text: str) -> Column:
+        """The column with a text in place of what is missing."""
+        values = self.values.copy()
+        values[self.missing] = text
+        return replace(self, values=values, missing=np.zeros(len(values), dtype=bool))
 
 
 Columns = dict[str, Column]
@@ -69,7 +96,12 @@ def column_of(name: str, values: Array, *, parse: bool = False) -> Column:
         raise DataError(f"column '{name}' has values of shape {values.shape[1:]}, not single values",
                         remedy="give arrays of images as (features, target), not as a table")
     if values.dtype.kind in "fiu":
-        return _numbers(name, values.astype(np.float64), values.dtype.kind != "f")
+        kept = np.float32 if values.dtype == np.float32 else np.float64
+        return _numbers(name, values.astype(kept), values.dtype.kind != "f")
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[us]").astype(np.float64) / _MICROSECONDS_A_DAY
+        days[np.isnat(values)] = np.nan
+        return Column(name, days, np.isnan(days), dated=True)
     if values.dtype.kind in "bOUST":
         return _from_objects(name, values.astype(object), parse)
     raise _unusable(name, str(values.dtype))
@@ -80,7 +112,7 @@ def number_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _numbers(name: str, values: NDArray[np.float64], whole: bool) -> Column:
+def _numbers(name: str, values: NDArray[np.floating[Any]], whole: bool) -> Column:
     missing = np.isnan(values)
     present = values[~missing]
     # tables without a missing integer turn such columns into floats, which says nothing about what they hold
@@ -95,6 +127,9 @@ def _from_objects(name: str, values: Array, parse: bool) -> Column:
         return _from_texts(name, texts, np.array([text in MISSING_MARKERS for text in texts], dtype=bool), parse)
     missing = np.array([_is_missing(value) for value in values], dtype=bool)
     present = values[~missing]
+    if len(present) and all(isinstance(value, date) for value in present):
+        return column_of(name, np.array([np.datetime64("NaT") if lost else np.datetime64(_in_utc(value), "us")
+                                         for value, lost in zip(values, missing, strict=True)], "datetime64[us]"))
     if len(present) and all(_is_number(value) for value in present):
         whole = all(isinstance(value, int | np.integer) for value in present)
         return _numbers(name, np.where(missing, np.nan, values).astype(np.float64), whole)
@@ -120,7 +155,7 @@ def _parsed(name: str, texts: Array, missing: NDArray[np.bool_]) -> Column | Non
         return None
     if not len(present) or any(text[0] == "0" and text[1:2].isdigit() for text in present):
         return None
-    return Column(name, values, missing, whole=all(text.lstrip("+-").isdigit() for text in present))
+    return Column(name, values, np.isnan(values), whole=all(text.lstrip("+-").isdigit() for text in present))
 
 
 def _refuse_other_types(name: str, values: Array) -> None:
@@ -131,7 +166,11 @@ def _refuse_other_types(name: str, values: Array) -> None:
 
 def _unusable(name: str, kind: str) -> DataError:
     return DataError(f"column '{name}' is of type {kind}, which is neither numbers nor text",
-                     remedy="turn it into numbers (a date into days since some day) or leave it out")
+                     remedy=f"turn it into numbers, or leave it out: data.ignore = [\"{name}\"]")
+
+
+def _in_utc(value: date) -> date:
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
 
 
 def _is_number(value: object) -> bool:
@@ -149,51 +188,43 @@ def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else value.decode() if isinstance(value, bytes) else str(value)
 
 
-Missing = Literal["error", "drop", "median", "category"]
-"""error: refuse; drop: leave such rows out; median: fill in the column's median (a category column's most frequent
-value); category: '?' becomes a category of its own (numbers are refused)."""
+Missing = Literal["error", "drop", "keep", "median", "category"]
+"""error: refuse; drop: leave such rows out; keep: leave them missing, for learners that take them or for the step
+'impute'; median: keep them, and impute them where no step says otherwise; category: '?' becomes a category of its own
+(numbers are refused)."""
 
 MISSING_CATEGORY = "?"
 
 
 def settle(columns: Columns, features: Sequence[str], others: Sequence[str], policy: Missing) -> Columns:
-    """The columns without missing values. Columns in `others` (target, ids, groups) are never filled in."""
+    """The columns without missing values, unless the policy keeps them. In columns of `others` (target, ids, groups)
+    nothing may be missing."""
     if policy == "drop":
         return _drop(columns, [*features, *others])
     for name in others:
-        _refuse(columns[name], "drop those rows: missing = 'drop'")
+        _refuse(columns[name], "drop those rows: data.missing = 'drop'")
+    if policy in ("keep", "median"):
+        return columns
     return {name: _filled(column, policy) if name in features else column for name, column in columns.items()}
 
 
-def usual_values(columns: Columns, features: Sequence[str], policy: Missing) -> dict[str, float | str]:
-    """What stands in for a missing value of each column under a policy that fills them in."""
-    if policy == "category":
-        return {name: MISSING_CATEGORY for name in features if columns[name].is_text}
-    known = {name: columns[name] for name in features if policy == "median"}
-    return {name: _middle(column) for name, column in known.items() if len(column.present)}
+def kept(policy: Missing) -> Gaps:
+    """What a dataset says of its missing values under a policy."""
+    return "keep" if policy == "keep" else "median" if policy == "median" else ""
 
 
 def settle_array(features: Array, policy: Missing) -> tuple[Array, NDArray[np.bool_]]:
-    """The same for an array of numbers: the array, filled, and which of its rows to keep."""
+    """The same for an array of numbers: which of its rows to keep."""
     flat = features.reshape(len(features), -1)
-    missing = np.isnan(flat)
     keep = np.ones(len(features), dtype=bool)
-    if policy == "drop":
-        keep = np.asarray(~missing.any(axis=1))
-    elif policy == "median" and missing.any():
-        flat = flat.copy()
-        for column in np.flatnonzero(missing.any(axis=0)):
-            known = flat[~missing[:, column], column]
-            _refuse_empty(f"x{column}", len(known))
-            flat[missing[:, column], column] = np.median(known)
-    return flat.reshape(features.shape), keep
+    return features, np.asarray(~np.isnan(flat).any(axis=1)) if policy == "drop" else keep
 
 
 def _drop(columns: Columns, names: Sequence[str]) -> Columns:
     keep = ~np.logical_or.reduce([columns[name].missing for name in names])
     if not keep.any() and len(keep):
         raise DataError("no row is left when rows with missing values are dropped", remedy="fill them in instead: "
-                        "missing = 'median'")
+                        "data.missing = 'median'")
     return columns if keep.all() else {name: column.take(keep) for name, column in columns.items()}
 
 
@@ -201,22 +232,10 @@ def _filled(column: Column, policy: Missing) -> Column:
     if not column.missing.any():
         return column
     if policy == "error":
-        _refuse(column, "drop those rows (missing = 'drop') or fill them in (missing = 'median')")
-    if policy == "category" and not column.is_text:
-        _refuse(column, "only text can have a category for missing values; use missing = 'median' or 'drop'")
-    value = MISSING_CATEGORY if policy == "category" else _middle(column)
-    values = column.values.copy()
-    values[column.missing] = value
-    return replace(column, values=values, missing=np.zeros(len(values), dtype=bool))
-
-
-def _middle(column: Column) -> float | str:
-    """The median of numbers; the most frequent text, the first in order among equals."""
-    _refuse_empty(column.name, len(column.present))
+        _refuse(column, "leave those rows out (data.missing = 'drop') or fill them in (data.missing = 'median')")
     if not column.is_text:
-        return float(np.median(column.present))
-    texts, counts = np.unique(column.present.astype(str), return_counts=True)
-    return str(texts[np.argmax(counts)])
+        _refuse(column, "only text can have a category for missing values; set data.missing = 'median' or 'drop'")
+    return column.filled(MISSING_CATEGORY)
 
 
 def _refuse(column: Column, remedy: str) -> None:
@@ -225,8 +244,3 @@ def _refuse(column: Column, remedy: str) -> None:
         listed = ", ".join(str(row) for row in rows[:3]) + (", ..." if len(rows) > 3 else "")
         raise DataError(f"column '{column.name}' has {len(rows)} missing value{'s' if len(rows) > 1 else ''} "
                         f"(row{'s' if len(rows) > 1 else ''} {listed}; the first row is 0)", remedy=remedy)
-
-
-def _refuse_empty(name: str, known: int) -> None:
-    if not known:
-        raise DataError(f"column '{name}' has no value at all, so none can be filled in", remedy="leave the column out")

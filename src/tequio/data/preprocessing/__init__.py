@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordinal, Regroup
+from tequio import registry
+from tequio.data.preprocessing import categories, filling, informing, scaling  # noqa: F401 - they register their steps
+from tequio.data.preprocessing.automatic import settled
+from tequio.data.preprocessing.mapped_rows import apply, apply_to_all, in_blocks
 from tequio.data.preprocessing.preparation import Preparation, Statistics
-from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError, DataError, nearest
-from tequio.registry import validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,23 +25,8 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Dataset
 
 
-__all__ = ["PREPARATIONS", "Fitted", "Preparation", "Statistics", "fit_and_prepare", "fit_together", "preparations",
-           "prepare"]
-
-PREPARATIONS: dict[str, type[Preparation]] = {
-    "discretise": Discretise,
-    "drop": Drop,
-    "log1p": Log1p,
-    "minmax": MinMax,
-    "one-hot": OneHot,
-    "ordinal": Ordinal,
-    "regroup": Regroup,
-    "standardise": Standardise,
-}
-
-
-_NEEDED = {Discretise: ("low", "high", "cuts"), MinMax: ("low", "high"), Standardise: ("mean", "scale")}
-"""What of the fitted statistics each step needs to be applied; the rest only helps to merge them."""
+__all__ = ["Fitted", "Preparation", "Statistics", "fit_and_prepare", "fit_together", "preparations", "prepare",
+           "settled"]
 
 
 @dataclass(frozen=True)
@@ -53,13 +39,13 @@ class Fitted:
     def apply(self, dataset: Dataset) -> Dataset:
         """The prepared rows."""
         for step, fitted in zip(self.steps, self.statistics, strict=True):
-            dataset = step.apply(dataset, fitted)
+            dataset = apply(step, dataset, fitted)
         return dataset
 
     def to_payload(self) -> dict[str, Any]:
         """As plain data and arrays."""
-        names = {made: name for name, made in PREPARATIONS.items()}
-        tables = [{"name": names[type(step)], **asdict(step)} for step in self.steps]  # type: ignore[call-overload]
+        tables = [{"name": registry.name_of(type(step)), **asdict(step)}  # type: ignore[call-overload]
+                  for step in self.steps]
         return {"steps": tables, "statistics": [dict(fitted) for fitted in self.statistics]}
 
     @classmethod
@@ -77,7 +63,7 @@ def fit_together(step: Preparation, parts: Sequence[Dataset]) -> Statistics:
     """One step's statistics over the rows of several parties, each fitted alone and then merged."""
     if not parts:
         raise DataError("a preparation needs rows to be fitted on")
-    fitted = [step.fit(part) for part in parts]
+    fitted = [step.fit(block) for part in parts for block in in_blocks(part)]
     return fitted[0] if len(fitted) == 1 else step.merge(fitted)
 
 
@@ -92,25 +78,22 @@ def fit_and_prepare(steps: Sequence[Preparation], fit_on: Sequence[Dataset],
     fit_on, prepared, kept = list(fit_on), list(datasets), []
     for step in steps:
         statistics = fit_together(step, fit_on)
-        # the training rows are usually in both lists; they are prepared once
-        done = {key: step.apply(dataset, statistics) for key, dataset in _distinct([*fit_on, *prepared]).items()}
-        fit_on, prepared = [done[id(part)] for part in fit_on], [done[id(dataset)] for dataset in prepared]
-        needed = _NEEDED.get(type(step), ())
-        kept.append({name: values for name, values in statistics.items() if name in needed})
+        prepared, fit_on = apply_to_all(step, statistics, prepared, fit_on)
+        kept.append({name: values for name, values in statistics.items() if name in step.needed})
     return Fitted(tuple(steps), tuple(kept)), prepared
-
-
-def _distinct(datasets: Sequence[Dataset]) -> dict[int, Dataset]:
-    return {id(dataset): dataset for dataset in datasets}
 
 
 def _step(item: dict[str, object]) -> Preparation:
     name = str(item.pop("name", None))
-    if name not in PREPARATIONS:
-        same = [known for known in PREPARATIONS if _letters(known) == _letters(name)]
+    try:
+        registry.find("preparation", name)
+    except ConfigError:
+        known = registry.names("preparation")
+        same = [other for other in known if _letters(other) == _letters(name)]
         raise ConfigError(f"data.prepare: there is no step '{name}'",
-                          remedy=f"its name is '{same[0]}'" if same else nearest(name, PREPARATIONS))
-    return PREPARATIONS[name](**validate(PREPARATIONS[name], item, f"data.prepare '{name}'"))
+                          remedy=f"its name is '{same[0]}'" if same else nearest(name, known)) from None
+    step: Preparation = registry.build("preparation", name, item, where="data.prepare")
+    return step
 
 
 def _letters(name: str) -> str:

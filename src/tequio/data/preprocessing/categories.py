@@ -1,28 +1,31 @@
 """Numbers to categories (discretise) and back (one-hot, ordinal); fewer categories (regroup) and columns (drop).
 
-Only discretise depends on what it was fitted on; for the other steps the schema alone decides what comes out.
+Only discretise looks at rows; for the other steps the schema alone decides what comes out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
 
 from tequio.data.dataset import Feature
 from tequio.data.preprocessing.preparation import (
+    Preparation,
     Statistics,
     check_width,
     dense_table,
     numeric_columns,
-    stacked,
+    refuse_missing,
     with_features,
 )
 from tequio.data.preprocessing.scaling import MinMax
+from tequio.data.preprocessing.sketches import add_sketches, quantiles, sketch
 from tequio.errors import DataError
+from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +35,15 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Array, Dataset
 
 
+@register("preparation", "discretise",
+          example='[data]\nprepare = [{name = "discretise", bins = 5}]\n')
 @dataclass(frozen=True)
-class Discretise:
+class Discretise(Preparation):
     """Numbers to categories, each an interval that is open below and closed above.
 
     Parameters:
-        method: width (intervals of equal width), quantile (intervals of equally many rows) or cuts (at given points)
+        method: width (intervals of equal width), quantile (intervals of about equally many rows, cut at values of eight
+            significant bits) or cuts (at given points)
         bins: intervals a column, for width and quantile
         cuts: the cut points of each column by name, for cuts; other columns stay numbers
     """
@@ -46,22 +52,26 @@ class Discretise:
     bins: Annotated[int, Ge(1)] = 5
     cuts: dict[str, list[float]] = field(default_factory=dict)
 
+    needed: ClassVar[tuple[str, ...]] = ("low", "high", "cuts")
+
     def fit(self, dataset: Dataset) -> Statistics:
-        """Cut points of quantiles, or the ends of each column's range."""
+        """Counts from which quantiles follow, or the ends of each column's range."""
         table = dense_table(dataset, "discretise")
-        if self.method == "cuts":
-            return {}
-        if self.method == "width" or not len(table):
+        columns = numeric_columns(dataset.schema)
+        refuse_missing(dataset, table[:, columns], "discretise")
+        if self.method == "width":
             return MinMax().fit(dataset)
-        levels = np.arange(1, self.bins) / self.bins
-        return {"cuts": np.quantile(table[:, numeric_columns(dataset.schema)], levels, axis=0)}
+        return self._cut(sketch(table[:, columns]), len(columns)) if self.method == "quantile" else {}
 
     def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """The statistics of the pooled rows; quantiles of parties cannot be merged without their rows."""
-        if self.method == "quantile" and len(parts) > 1:
-            raise DataError("quantiles of several parties cannot be merged", remedy="use discretise with method = "
-                            "'width', or ask for federated quantiles and give them as 'cuts'")
-        return MinMax().merge(parts) if self.method == "width" else dict(parts[0]) if parts else {}
+        """The statistics of the pooled rows."""
+        if self.method == "width":
+            return MinMax().merge(parts)
+        return self._cut(add_sketches(parts), parts[0]["cuts"].shape[1]) if self.method == "quantile" else {}
+
+    def _cut(self, counts: Statistics, columns: int) -> Statistics:
+        levels = (np.arange(1, self.bins) / self.bins).tolist()
+        return {**counts, "cuts": quantiles(counts, columns, levels)}
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """Codes of the intervals that the values fall into."""
@@ -85,17 +95,11 @@ class Discretise:
             yield int(column), np.unique(cuts_of_columns[:, position])
 
 
+@register("preparation", "one-hot",
+          example='[data]\nprepare = ["one-hot"]\n')
 @dataclass(frozen=True)
-class OneHot:
+class OneHot(Preparation):
     """Each category of the schema to a column of 0 and 1; numbers are left alone."""
-
-    def fit(self, dataset: Dataset) -> Statistics:
-        """How many rows each category of the schema has; which columns come out depends on the schema alone."""
-        return _category_counts(dataset)
-
-    def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """Counts add up."""
-        return {"counts": stacked(parts, "counts").sum(axis=0)}
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """The columns in their order, each categorical one replaced by one column a category."""
@@ -113,31 +117,24 @@ class OneHot:
         return with_features(dataset, schema, np.concatenate(columns, axis=1, dtype=table.dtype))
 
 
+@register("preparation", "ordinal",
+          example='[data]\nprepare = ["ordinal"]\n')
 @dataclass(frozen=True)
-class Ordinal:
-    """Each category to its place in the schema's domain: 0, 1, 2, ..."""
+class Ordinal(Preparation):
+    """Each category to its place in the schema's domain: 0, 1, 2, ...
 
-    def fit(self, dataset: Dataset) -> Statistics:
-        """How many rows each category of the schema has; the numbers depend on the schema alone."""
-        return _category_counts(dataset)
+    Parameters:
+        which: all columns of categories, or those alone whose categories have an order (ordered)
+    """
 
-    def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """Counts add up."""
-        return {"counts": stacked(parts, "counts").sum(axis=0)}
+    which: Literal["all", "ordered"] = "all"
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """The codes are the numbers, so only the schema changes."""
-        features = tuple(Feature(feature.name) for feature in dataset.schema.features)
+        wanted = ("category", "ordered", "hashed") if self.which == "all" else ("ordered",)
+        features = tuple(Feature(feature.name) if feature.kind in wanted else feature
+                         for feature in dataset.schema.features)
         return replace(dataset, schema=replace(dataset.schema, features=features))
-
-
-def _category_counts(dataset: Dataset) -> Statistics:
-    counts = [np.empty(0, dtype=np.int64)]
-    for column, feature in enumerate(dataset.schema.features):
-        if feature.domain is not None:
-            codes = dense_table(dataset, "category counts")[:, column].astype(np.int64)
-            counts.append(np.bincount(codes, minlength=len(feature.domain)))
-    return {"counts": np.concatenate(counts)}
 
 
 def _equal_width(statistics: Statistics, bins: int) -> NDArray[np.float64]:
@@ -156,8 +153,10 @@ def _interval_names(points: NDArray[np.float64]) -> tuple[str, ...]:
     return (f"<={texts[0]}", *between, f">{texts[-1]}")
 
 
+@register("preparation", "drop",
+          example='[data]\nprepare = [{name = "drop", columns = ["ward"]}]\n')
 @dataclass(frozen=True)
-class Drop:
+class Drop(Preparation):
     """Leave columns out.
 
     Parameters:
@@ -165,14 +164,6 @@ class Drop:
     """
 
     columns: tuple[str, ...] = ()
-
-    def fit(self, dataset: Dataset) -> Statistics:
-        """Nothing."""
-        return {}
-
-    def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """Nothing."""
-        return {}
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """The other columns."""
@@ -185,8 +176,10 @@ class Drop:
         return with_features(dataset, schema, dense_table(dataset, "drop")[:, kept])
 
 
+@register("preparation", "regroup",
+          example='[data]\nprepare = [{name = "regroup", groups = {ward = {north = ["N1", "N2"]}}}]\n')
 @dataclass(frozen=True)
-class Regroup:
+class Regroup(Preparation):
     """Put categories together under new names.
 
     Parameters:
@@ -197,20 +190,13 @@ class Regroup:
     groups: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     rest: str = "others"
 
-    def fit(self, dataset: Dataset) -> Statistics:
-        """Nothing."""
-        return {}
-
-    def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """Nothing."""
-        return {}
-
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """The same columns with the new categories."""
         changed, features = dense_table(dataset, "regroup").copy(), list(dataset.schema.features)
         for name, groups in self.groups.items():
             column = dataset.schema.column(name)
             domain, code = self.regrouped(features[column], groups)
+            refuse_missing(dataset, changed[:, column], "regroup")
             changed[:, column] = code[changed[:, column].astype(np.int64)]
             features[column] = Feature(name, domain)
         return with_features(dataset, replace(dataset.schema, features=tuple(features)), changed)

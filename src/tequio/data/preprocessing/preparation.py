@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tequio.data.dataset import Array, Dataset
+from tequio.data.dataset import Array, Dataset, Gaps
 from tequio.errors import DataError
+from tequio.registry import contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,26 +23,38 @@ Statistics = dict[str, Array]
 """Named arrays that hold what was fitted; plain enough to travel in a payload."""
 
 
-class Preparation(Protocol):
-    """A step of `data.prepare`. It has no state: what is fitted is handed out and back in."""
+@contract("preparation")
+class Preparation(ABC):
+    """A step of `data.prepare`. It has no state: what is fitted is handed out and back in.
+
+    Most steps look at rows; one that does not has no `fit` of its own.
+    """
+
+    needed: ClassVar[tuple[str, ...]] = ()
+    """What of the fitted statistics `apply` looks at; the rest only helps to merge them."""
+
+    @classmethod
+    def looks_at_rows(cls) -> bool:
+        """Whether what it does depends on rows, and not on the schema alone."""
+        return cls.fit is not Preparation.fit
 
     def fit(self, dataset: Dataset) -> Statistics:
         """The statistics of these rows, and of no others."""
-        ...
+        return {}
 
     def merge(self, parts: Sequence[Statistics]) -> Statistics:
         """The statistics of all parties' rows together: equal to fitting on the pooled rows."""
-        ...
+        return {}
 
+    @abstractmethod
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """The prepared dataset."""
-        ...
 
 
 def numeric_columns(schema: Schema) -> NDArray[np.int64]:
-    """Positions of the numeric features."""
-    return np.array([column for column, feature in enumerate(schema.features) if not feature.categorical],
-                    dtype=np.int64)
+    """Positions of the features that are numbers with a scale: counts of words and flags are left as they are."""
+    return np.array([column for column, feature in enumerate(schema.features)
+                     if not feature.categorical and feature.kind not in ("text", "flag")], dtype=np.int64)
 
 
 def flat_features(dataset: Dataset) -> Matrix:
@@ -49,12 +63,13 @@ def flat_features(dataset: Dataset) -> Matrix:
     return features if dataset.is_sparse else features.reshape(len(features), len(dataset.schema.features))
 
 
-def with_features(dataset: Dataset, schema: Schema, features: Matrix) -> Dataset:
-    """The dataset's rows with other features; target, ids and groups stay."""
+def with_features(dataset: Dataset, schema: Schema, features: Matrix, *, missing: Gaps | None = None) -> Dataset:
+    """The dataset's rows with other features; target, ids and groups stay, and so does what is `missing`."""
     source = dataset.source
     return Dataset.of(schema, features, None if schema.target.kind == "none" else dataset.target,
                       ids=None if source.ids is None and dataset.rows is None else dataset.ids,
-                      groups=None if source.groups is None else dataset.groups, name=dataset.name)
+                      groups=None if source.groups is None else dataset.groups, name=dataset.name,
+                      missing=source.missing if missing is None else missing)
 
 
 def dense_table(dataset: Dataset, step: str) -> Array:
@@ -74,6 +89,13 @@ def stacked(parts: Sequence[Statistics], key: str) -> Array:
         raise DataError(f"parties' statistics '{key}' cannot be merged: they have shapes {sorted(shapes)}",
                         remedy="give every party the same schema")
     return np.stack([part[key] for part in parts])
+
+
+def refuse_missing(dataset: Dataset, values: Array, step: str) -> None:
+    """Refuse values that are missing, for steps that cannot do without."""
+    if dataset.has_missing and np.isnan(values).any():
+        raise DataError(f"'{dataset.name}' has missing values, and '{step}' cannot work with them",
+                        remedy=f'fill them in before: data.prepare = ["impute", "{step}"]')
 
 
 def check_width(fitted: Array, columns: int) -> None:

@@ -7,23 +7,27 @@ the last bit, and a variance taken from sums of squares does not lose its digits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import fsum, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from tequio.data.dataset import Feature
 from tequio.data.preprocessing.preparation import (
+    Preparation,
     Statistics,
     check_width,
     flat_features,
     numeric_columns,
+    refuse_missing,
     stacked,
     with_features,
 )
 from tequio.errors import DataError
+from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,13 +41,16 @@ if TYPE_CHECKING:
     Split = Callable[[NDArray[np.float64]], list[NDArray[np.float64]]]
 
 
+@register("preparation", "standardise", example='[data]\nprepare = ["standardise"]\n')
 @dataclass(frozen=True)
-class Standardise:
+class Standardise(Preparation):
     """Numbers to mean 0 and standard deviation 1; sparse data is only scaled, so that it stays sparse."""
+
+    needed: ClassVar[tuple[str, ...]] = ("mean", "scale")
 
     def fit(self, dataset: Dataset) -> Statistics:
         """Count, sums and sums of squares, and the mean and scale that follow from them."""
-        values = _numbers(dataset)
+        values = _numbers(dataset, "standardise")
         return _standard(len(dataset), column_sums(values), column_square_sums(values))
 
     def merge(self, parts: Sequence[Statistics]) -> Statistics:
@@ -57,13 +64,16 @@ class Standardise:
         return _changed(dataset, mean, lambda values: _shift_and_scale(values, mean, scale))
 
 
+@register("preparation", "minmax", example='[data]\nprepare = ["minmax"]\n')
 @dataclass(frozen=True)
-class MinMax:
+class MinMax(Preparation):
     """Numbers to the range 0 to 1; sparse data is divided by its largest absolute value, so that it stays sparse."""
+
+    needed: ClassVar[tuple[str, ...]] = ("low", "high")
 
     def fit(self, dataset: Dataset) -> Statistics:
         """The smallest and the largest value of each column."""
-        values = _numbers(dataset)
+        values = _numbers(dataset, "minmax")
         if not len(dataset):
             return {"low": np.full(values.shape[1], np.inf), "high": np.full(values.shape[1], -np.inf)}
         ends = [values.min(axis=0), values.max(axis=0)]
@@ -82,17 +92,10 @@ class MinMax:
         return _changed(dataset, low, lambda values: _shift_and_scale(values, low, np.where(scale > 0, scale, 1)))
 
 
+@register("preparation", "log1p", example='[data]\nprepare = ["log1p"]\n')
 @dataclass(frozen=True)
-class Log1p:
+class Log1p(Preparation):
     """Numbers x to log(1 + x), for counts and amounts with a long tail."""
-
-    def fit(self, dataset: Dataset) -> Statistics:
-        """Nothing is fitted."""
-        return {}
-
-    def merge(self, parts: Sequence[Statistics]) -> Statistics:
-        """Nothing is fitted."""
-        return {}
 
     def apply(self, dataset: Dataset, statistics: Statistics) -> Dataset:
         """Take the logarithm; a value of -1 or less is refused."""
@@ -112,9 +115,11 @@ def _standard(count: int, sums: NDArray[np.float64], squares: NDArray[np.float64
             "scale": np.where(deviation > 0, deviation, 1.0)}
 
 
-def _numbers(dataset: Dataset) -> Matrix:
+def _numbers(dataset: Dataset, step: str) -> Matrix:
     values, columns = flat_features(dataset), numeric_columns(dataset.schema)
-    return values if len(columns) == values.shape[1] else values[:, columns]
+    numbers = values if len(columns) == values.shape[1] else values[:, columns]
+    refuse_missing(dataset, numbers, step)
+    return numbers
 
 
 def _shift_and_scale(values: Matrix, shift: Array, scale: Array) -> Matrix:
@@ -131,13 +136,17 @@ def _changed(dataset: Dataset, fitted: Array, change: Callable[[Matrix], Matrix]
     columns = numeric_columns(dataset.schema)
     check_width(fitted, len(columns))
     values = flat_features(dataset)
+    schema = dataset.schema
+    if any(feature.kind == "date" for feature in schema.features):  # scaled, they count no days any more
+        schema = replace(schema, features=tuple(Feature(feature.name) if feature.kind == "date" else feature
+                                                for feature in schema.features))
     if len(columns) == values.shape[1]:
         changed = change(values).astype(values.dtype, copy=False)
     else:
         changed = values.copy()
         changed[:, columns] = change(values[:, columns])
     shape = (len(dataset), *dataset.schema.shape)
-    return with_features(dataset, dataset.schema, changed if dataset.is_sparse else changed.reshape(shape))
+    return with_features(dataset, schema, changed if dataset.is_sparse else changed.reshape(shape))
 
 
 _BLOCK_VALUES = 1 << 20

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
+import traceback
+from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING
@@ -25,7 +28,7 @@ from tequio.engines.network.wire import (
     frame,
     from_coordinator,
 )
-from tequio.errors import EngineError, PayloadError
+from tequio.errors import EngineError, PayloadError, crossing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,15 +72,15 @@ class PartyDaemon:
     """Answers requests, one after another, until it is stopped."""
 
     def __init__(self, folder: Path, answer: Answering) -> None:
-        self._path, self._answer = folder / _FILE, answer
+        self._path, self._answer, self._is_open = folder / _FILE, answer, True
         secret = secrets.token_hex(32)
         self._listener = Listener(("127.0.0.1", 0), authkey=secret.encode())
         facts = {"port": self._listener.address[1], "secret": secret}
         write_private(self._path, json.dumps(facts).encode(), sync=False)
 
     def serve(self) -> None:
-        """Wait for requests, for as long as the process lives."""
-        while True:
+        """Wait for requests until it is closed."""
+        while self._is_open:
             try:
                 with self._listener.accept() as line:
                     self._serve_one(line)
@@ -87,6 +90,9 @@ class PartyDaemon:
     def close(self) -> None:
         """Be gone: from now on the SuperNode's processes do the work themselves."""
         self._path.unlink(missing_ok=True)
+        self._is_open = False
+        with suppress(OSError):
+            socket.create_connection(self._listener.address, 1).close()  # wakes the thread that waits for requests
         self._listener.close()
 
     def _serve_one(self, line: Connection) -> None:
@@ -94,7 +100,8 @@ class PartyDaemon:
         try:
             said, answers = _DONE, self._answer(frames)
         except Exception as cause:
-            said, answers = _FAILED, [str(cause).encode()]
+            traceback.print_exc()
+            said, answers = _FAILED, ["; ".join(crossing(cause)).encode()]
         line.send_bytes(said)
         _send(line, answers)
 

@@ -34,7 +34,7 @@ from tequio.engines.network.wire import (
     frame,
     from_coordinator,
 )
-from tequio.errors import ConfigError, PermissionDenied, TequioError
+from tequio.errors import ConfigError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.task import find_task
 
@@ -245,7 +245,7 @@ class Gathering:
             group.merge([payload])
         except (TequioError, KeyError, TypeError, ValueError, AttributeError) as cause:
             self.leave(name, result.run, result.position)
-            return f"its result cannot be merged: {cause}"
+            return f"its result cannot be merged: {crossing(cause)[0]}"
         group.results[name] = (result.seconds, payload)
         return ""
 

@@ -57,11 +57,12 @@ _Book = dict[str, _RunBook]
 
 @dataclass(frozen=True)
 class BudgetBook:
-    """What was released in which run."""
+    """What was released in which run. In a rehearsal a release of round 1 stands for one in each of `rounds`."""
 
     path: Path
     epsilon: float
     delta: float
+    rounds: int = 0
 
     def charge(self, request: TaskRequest, about: Payload, rows: int) -> None:
         """Write a release down, or refuse the task that would make it."""
@@ -71,7 +72,9 @@ class BudgetBook:
         if run["charged"].get(str(request.position)) == key:
             return
         account = self._account(run["accounts"], _terms(about, request.task, rows))
-        account["releases"].append((request.round, account["noise"]))
+        rounds = range(request.round, request.round + 1) if not self.rounds or not request.round else \
+            range(1, self.rounds + 1) if request.round == 1 else ()
+        account["releases"] += [(round, account["noise"]) for round in rounds]
         run["charged"] = {**{position: held for position, held in run["charged"].items()
                              if int(position) >= request.keep},
                           str(request.position): key}

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from annotated_types import Ge
 
 from tequio.engines.network.homes import CoordinatorHome
-from tequio.engines.network.hub import PendingTask, RunMailbox
+from tequio.engines.network.hub import PendingTask, RunMailbox, say_nothing
 from tequio.engines.network.telemetry import AuditLog, Telemetry
-from tequio.engines.network.wire import Declined, Part, TaskFailed, TaskRequest, Waiting
+from tequio.engines.network.wire import LOWEST, Declined, Part, TaskFailed, TaskRequest, Waiting
 from tequio.errors import EngineError, PayloadError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Lock
 
-    from tequio.engines.network.hub import Answer, Gateway, Hub
+    from tequio.engines.network.hub import Answer, Gateway, Hub, OnWait
     from tequio.engines.network.service import Service
     from tequio.federation.exchange import Engine, Order
     from tequio.federation.payload import Payload
@@ -116,12 +116,16 @@ class NetworkEngine:
     """Carries a run's orders. States stay with the parties; a checkpoint holds after which task each one is.
 
     Learners keep models and buffers that runs of one process share, so runs take turns: whoever holds the lock `turn`
-    thinks, and lets go of it while it waits for its parties.
+    thinks, and lets go of it while it waits for its parties. `say` hears whom it waits for.
     """
 
-    def __init__(self, terms: Terms, service: Gateway | None = None, turn: Lock | None = None) -> None:
+    lowest: ClassVar[int] = LOWEST
+    """The lowest version of the protocol that a party needs for what is announced."""
+
+    def __init__(self, terms: Terms, service: Gateway | None = None, turn: Lock | None = None,
+                 say: OnWait = say_nothing) -> None:
         self._terms, self._service, self._own_service = terms, service, service is None
-        self._turn = turn
+        self._turn, self.say = turn, say
         self._announcement = Announcement("run")
         self._mailbox: RunMailbox | None = None
         self._orders: dict[int, _OpenOrder] = {}
@@ -143,14 +147,15 @@ class NetworkEngine:
             self._service.hub.close(self._mailbox, finished=False)
         names = [population.name(party) for party in range(len(population))]
         hub = self._service.hub
-        with self._others_turn():
-            present = hub.expect(names, self._terms.wait)
+        with self.others_turn():
+            present = hub.expect(names, self._terms.wait, self.say)
         self._check_shares([present[name].share for name in names], names)
         self._mailbox = RunMailbox(self._announcement.run, names,
-                                   [self._announcement_for(population, party) for party in range(len(names))])
+                                   [Part(payloads.encode(self.facts_for(population, party)))
+                                    for party in range(len(names))], lowest=self.lowest)
         hub.open(self._mailbox)
-        with self._others_turn():
-            hub.wait_for_verdicts(self._mailbox, self._terms.wait)
+        with self.others_turn():
+            hub.wait_for_verdicts(self._mailbox, self._terms.wait, self.say)
         self._refuse_if_declined(self._mailbox)
 
     def submit(self, order: Order) -> None:
@@ -183,7 +188,7 @@ class NetworkEngine:
                     return Outcome(ticket, tuple(sorted(held.replies, key=lambda reply: reply.party)),
                                    tuple(sorted(held.failures, key=lambda failure: failure.party)))
             try:
-                with self._others_turn():
+                with self.others_turn():
                     answer = mailbox.answers.get(timeout=_LOOK_AROUND)
             except Empty:
                 self._give_up_on_the_late()
@@ -220,7 +225,8 @@ class NetworkEngine:
         hub.close(mailbox, finished=True)
 
     @contextmanager
-    def _others_turn(self) -> Iterator[None]:
+    def others_turn(self) -> Iterator[None]:
+        """Let other runs of this process go on, while this one waits."""
         if self._turn is None:
             yield
             return
@@ -235,14 +241,14 @@ class NetworkEngine:
             raise EngineError("this engine is not open")
         return self._mailbox, self._service.hub
 
-    def _announcement_for(self, population: Population, party: int) -> Part:
+    def facts_for(self, population: Population, party: int) -> Payload:
+        """What a party is told of the run, to judge it by."""
         split, columns = population.split, population.partition.columns
         held = {} if columns is None else {"columns": [population.schema.features[column].name
                                                        for column in columns[party].tolist()]}
-        return Part(payloads.encode({
-            **self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
-            "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
-            "overrides": dict(population.overrides.get(party, {})), **held}))
+        return {**self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
+                "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
+                "overrides": dict(population.overrides.get(party, {})), **held}
 
     def _check_shares(self, shares: list[str], names: list[str]) -> None:
         expected = self._announcement.facts.get("share", "")

@@ -1,6 +1,10 @@
 """How a party gets its certificate, and a new one before that ends.
 
-Enrolment: a party shows a join token and a certificate request, and is given its certificate. Renewal needs no token:
+Enrolment takes two steps: a party shows a join token and a certificate request, and is given its certificate; once that
+is on its disk, it confirms. Only then are the token used up and the name taken, so that a party whose join fails in
+between can join again, even from an empty folder. A party that dials in confirms by that.
+
+Renewal needs no token:
 the coordinator, whose clock decides, says over the link that a certificate ends soon; the party makes a new key, and
 asks for a certificate for it, which it shows from its next dialling on. The old one is good until then.
 """
@@ -10,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from tequio.engines.network.certificates import (
     check_issued,
@@ -24,7 +29,7 @@ from tequio.engines.network.certificates import (
     sign_request,
 )
 from tequio.engines.network.files import check_party_name, private_folder, write_private
-from tequio.engines.network.homes import Enrolled, PartyHome
+from tequio.engines.network.homes import CHANGING, Enrolled, PartyHome
 from tequio.engines.network.wire import (
     Expiring,
     Name,
@@ -45,15 +50,17 @@ if TYPE_CHECKING:
 
 METHOD = "/tequio.Enrolment/Enrol"
 _SECONDS = 20.0
+_NEW_TOKEN = "ask the coordinator for a new token: tequio coordinator token"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a party shows."""
+    """What a party shows; with `confirms` it says that it has kept the certificate of its first request."""
 
     token: Name
     secret: bytes
     name: Name
     request: bytes
+    confirms: bool = False
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -67,21 +74,29 @@ class Grant(msgspec.Struct, frozen=True):
 def grant(home: CoordinatorHome, request: Request) -> bytes:
     """The certificate for an enrolment request; a token that was used gives the same key the same certificate again."""
     name = check_party_name(request.name)
-    unused = home.tokens.check(request.token, request.secret, name)
-    key = key_fingerprint(requested_key(request.request))
-    known = home.party(name)
-    if known is not None and (known["token"], known["key"]) == (request.token, key):
-        return str(known["certificate"]).encode()  # the answer to the first attempt was lost on its way
-    if not unused or home.party(name) is not None or not home.tokens.take(request.token):
-        raise PermissionDenied(f"the name '{name}' is taken" if unused else "the join token was used already",
-                               remedy="ask the coordinator for a new token: tequio coordinator token")
-    role = home.tokens.role(request.token)
-    hosts = [role["aggregator"].rpartition(":")[0]] if "aggregator" in role else []
-    certificate = sign_request(home.identity("authority"), request.request, name, hosts=hosts)
-    enrolled: Enrolled = {"fingerprints": [fingerprint(certificate)], "token": request.token, "key": key,
-                          "certificate": certificate.decode()}
-    home.enrol(name, {**enrolled, **role})
-    return certificate
+    with CHANGING:
+        unused = home.tokens.check(request.token, request.secret, name)
+        key = key_fingerprint(requested_key(request.request))
+        known = home.party(name)
+        if known is not None and (known["token"], known["key"]) == (request.token, key):
+            if request.confirms:
+                home.confirm(name)
+            return str(known["certificate"]).encode()  # the answer to an earlier attempt may have been lost
+        if request.confirms:
+            raise PermissionDenied("another enrolment with this token or this name took the place of this one",
+                                   remedy=_NEW_TOKEN)
+        if not unused:
+            raise PermissionDenied("the join token was used already", remedy=_NEW_TOKEN)
+        if known is not None and not home.is_free(name, request.token):
+            raise PermissionDenied(f"the name '{name}' is taken", remedy=_NEW_TOKEN)
+        home.forget_pending(request.token)
+        role = home.tokens.role(request.token)
+        hosts = [role["aggregator"].rpartition(":")[0]] if "aggregator" in role else []
+        certificate = sign_request(home.identity("authority"), request.request, name, hosts=hosts)
+        enrolled: Enrolled = {"fingerprints": [fingerprint(certificate)], "token": request.token, "key": key,
+                              "certificate": certificate.decode(), "pending": True}
+        home.enrol(name, {**enrolled, **role})
+        return certificate
 
 
 def join(folder: Path, token: Token, name: str, facts: Mapping[str, object]) -> str:
@@ -90,14 +105,21 @@ def join(folder: Path, token: Token, name: str, facts: Mapping[str, object]) -> 
     PartyHome(folder).refuse_taken()
     private_folder(folder)
     key_path = folder / "party.key"
-    if not key_path.exists():  # kept from an attempt whose answer was lost, so that the token still works
+    if not key_path.exists():  # kept from an attempt whose answer was lost
         write_private(key_path, key_pem(new_key()))
-    request = make_request(load_key(key_path.read_bytes()), name)
-    certificate = _ask(token, Request(token.id, token.secret, name, request))
+    request = Request(token.id, token.secret, name, make_request(load_key(key_path.read_bytes()), name))
+    certificate = _ask(token, request)
     write_private(folder / "party.pem", certificate)
     write_private(folder / "authority.pem", token.authority)
     listen = {"listen": token.listen} if token.listen else {}
-    PartyHome.create(folder, name, {"address": token.address, **listen, **facts})
+    home = PartyHome.create(folder, name, {"address": token.address, **listen, **facts})
+    try:
+        _ask(token, structs.replace(request, confirms=True))
+    except PermissionDenied:
+        home.leave()
+        raise
+    except EngineError:
+        pass  # the first time that it dials in will confirm
     return fingerprint(token.authority)
 
 

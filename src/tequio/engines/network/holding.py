@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 from tequio.data.dataset import Target, schema_from_json, schema_to_json
 from tequio.data.partition import Split
 from tequio.data.preprocessing import Statistics, preparations
-from tequio.errors import DataError, PartyError, PermissionDenied
+from tequio.errors import ConfigError, PartyError, PermissionDenied
 from tequio.federation.exchange import Order
 from tequio.federation.population import alone
 from tequio.federation.task import Reveals, record, task
@@ -55,11 +55,12 @@ class Holding(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class OwnRows:
-    """A table of the party's own."""
+    """A table of the party's own. `notes` say what its columns were taken for."""
 
     name: str
     dataset: Dataset
     share: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -75,7 +76,7 @@ class OwnRows:
         """The party's rows after the run's preparation, if there is one."""
         wanted = schema_from_json(facts["schema"])
         if not (self._is_part_of(wanted, facts["columns"]) if "columns" in facts else wanted == self.dataset.schema):
-            raise DataError("the run is about other columns, categories or classes than this party's table has",
+            raise ConfigError("the run is about other columns, categories or classes than this party's table has",
                             remedy="agree on one schema file and join with --schema")
         dataset, preparation = self.dataset, facts.get("preparation", {})
         for step, statistics in zip(preparations(preparation.get("steps", [])), preparation.get("statistics", []),
@@ -151,6 +152,9 @@ def fit_everywhere(engine: Engine, names: Sequence[str],
     """The merged statistics of each step over the training rows of all parties: those of the pooled rows."""
     found: list[Statistics] = []
     for ticket, step in enumerate(preparations(steps), 1):
+        if not step.looks_at_rows():
+            found.append({})
+            continue
         engine.submit(Order(ticket, fit_preparation.name, tuple(range(len(names))), 0, {"statistics": list(found)},
                             fit_preparation.encode(PreparationSettings(steps=tuple(steps[:ticket])))))
         outcome = engine.collect()

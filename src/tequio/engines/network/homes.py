@@ -11,6 +11,7 @@ import base64
 import hmac
 import json
 import secrets
+import threading
 import time
 from dataclasses import dataclass
 from hashlib import sha256
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 
 PORT = 8470
+CHANGING = threading.RLock()
+"""Held while the list of parties changes: the service answers in several threads."""
+
 _RENEWED, _CERTIFICATE = "renewed.pem", b"-----BEGIN CERTIFICATE-----"
 _COORDINATOR_REMEDY = "make a coordinator first: tequio coordinator init"
 _PARTY_REMEDY = "enrol first: tequio party join TOKEN --data FILE"
@@ -65,13 +69,15 @@ class Role(TypedDict, total=False):
 
 
 class Enrolled(Role):
-    """A party that joined: the certificates it may show, and the last one in full."""
+    """A party that joined: the certificates it may show, and the last one in full. It is `pending` until it confirms
+    that it has kept its certificate."""
 
     fingerprints: list[str]
     token: str
     key: str
     certificate: str
     revoked: NotRequired[bool]
+    pending: NotRequired[bool]
 
 
 class PartyFacts(TypedDict):
@@ -124,7 +130,7 @@ class CoordinatorHome:
     def new_token(self, name: str = "", hours: float = 24.0, *, aggregator: str = "", via: str = "") -> Token:
         """A token for one party, for an aggregator that listens at HOST:PORT, or for a party that dials one."""
         if name:
-            check_party_name(name)
+            self._refuse_taken(check_party_name(name))
         facts, authority = self.facts, self.identity("authority").certificate
         host = facts["address"]
         address = self._address_of(via) if via else f"{host}:{facts['port']}"
@@ -153,9 +159,40 @@ class CoordinatorHome:
         return {name: tuple(facts["fingerprints"]) for name, facts in self.parties().items()
                 if facts.get("via") == aggregator and not facts.get("revoked")}
 
-    def enrol(self, name: str, facts: Enrolled) -> bool:
-        """Note a party; whether the name was free."""
-        return create_private(self._party(name), json.dumps(facts).encode())
+    def enrol(self, name: str, facts: Enrolled) -> None:
+        """Note a party."""
+        write_private(self._party(name), json.dumps(facts).encode())
+
+    def confirm(self, name: str) -> None:
+        """A party has kept its certificate: the name is its own, and its token is used up."""
+        with CHANGING:
+            known = self.party(name)
+            if known is not None and known.get("pending"):
+                self.tokens.take(known["token"])
+                self.enrol(name, {**known, "pending": False})
+
+    def is_free(self, name: str, token: str) -> bool:
+        """Whether that token may enrol a party by that name: it is new, its join never came to its end, or it was
+        revoked and the token is for this name."""
+        known = self.party(name)
+        return known is None or known.get("pending", False) or (
+            known.get("revoked", False) and self.tokens.name(token) == name)
+
+    def forget_pending(self, token: str) -> None:
+        """Forget what a token enrolled if that was never confirmed."""
+        for name, facts in self.parties().items():
+            if facts.get("pending") and facts["token"] == token:
+                self._party(name).unlink()
+
+    def _refuse_taken(self, name: str) -> None:
+        known = self.party(name)
+        if known is None or known.get("pending") or known.get("revoked"):
+            return
+        days = days_left(str(known["certificate"]).encode())
+        raise ConfigError(f"the name '{name}' is taken by a party whose certificate " + (
+            f"is good for {int(days)} more days" if days > 0 else "has ended"),
+            remedy=f"a certificate is renewed by itself when the party dials in; if the party has lost its folder or "
+                   f"its certificate has ended, free the name: tequio coordinator revoke '{name}'")
 
     def party(self, name: str) -> Enrolled | None:
         """What is known of a party; nothing where none is enrolled by that name."""
@@ -176,6 +213,7 @@ class CoordinatorHome:
         if known.get("revoked"):
             raise PermissionDenied(f"the certificate of party '{name}' was revoked",
                                    remedy="talk to the coordinator's operator")
+        self.confirm(name)
         if fingerprint(certificate) == known["fingerprints"][-1] and len(known["fingerprints"]) > 1:
             write_private(self._party(name), json.dumps({**known, "fingerprints": known["fingerprints"][-1:]}).encode())
         if known.get("via"):
@@ -205,11 +243,14 @@ class CoordinatorHome:
         write_private(self.folder / "coordinator.pem", server.certificate)
 
     def revoke(self, name: str) -> None:
-        """Never let that party in again."""
-        known = self.party(check_party_name(name))
-        if known is None:
-            raise ConfigError(f"no party '{name}' is enrolled", remedy="see: tequio coordinator status")
-        write_private(self._party(name), json.dumps({**known, "revoked": True}).encode())
+        """Never let the holder of that party's certificate in again; a new token for it frees the name."""
+        with CHANGING:
+            known = self.party(check_party_name(name))
+            if known is None:
+                raise ConfigError(f"no party '{name}' is enrolled", remedy="see: tequio coordinator status")
+            self.enrol(name, {**known, "revoked": True, "pending": False})
+            for id in [known["token"], *(token["id"] for token in self.tokens.waiting() if token["name"] == name)]:
+                self.tokens.take(id)
 
     def _party(self, name: str) -> Path:
         return private_folder(self.folder / "parties") / f"{check_party_name(name)}.json"
@@ -234,7 +275,12 @@ class PartyHome:
         """Say so if the folder is a party's already."""
         if (self.folder / "party.json").exists():
             raise ConfigError(f"'{self.folder}' belongs to a party that has joined already",
-                              remedy="choose another --home, or delete it")
+                              remedy="choose another --home; or, to bring other data under the same name, delete "
+                                     f"{self.folder / 'party.json'} and join again (the same token will do)")
+
+    def leave(self) -> None:
+        """The coordinator did not take the party: let it join again from here."""
+        (self.folder / "party.json").unlink(missing_ok=True)
 
     @property
     def facts(self) -> PartyFacts:
@@ -357,6 +403,10 @@ class TokenBook:
         if facts.get("via"):
             role["via"] = facts["via"]
         return role
+
+    def name(self, id: str) -> str:
+        """The party that the token is for; empty where any may use it."""
+        return str(self._find(id)[0]["name"])
 
     def take(self, id: str) -> bool:
         """Use a token up; whether it was this call that did."""

@@ -34,6 +34,22 @@ if TYPE_CHECKING:
     from tequio.engines.network.wire import FromParty, Hello, Part
 
     Note = Callable[..., None]
+    OnWait = Callable[["Awaited"], None]
+
+_SECONDS_BETWEEN_NOTES = 2.0
+_NOT_HERE = "not connected"
+
+
+class Awaited(TypedDict):
+    """Whom a run waits for: who is there, why each of the others is missing, and how many more may be any party."""
+
+    there: list[str]
+    missing: dict[str, str]
+    more: int
+
+
+def say_nothing(awaited: Awaited) -> None:
+    """For runs that nobody watches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +94,8 @@ class RunMailbox:
     """What goes out for one run, and what comes in.
 
     `announcements` are for each party at the beginning, `verdicts` say who takes part, `pending` are the requests that
-    parties still owe an answer to, and `answers` those that the run has yet to read.
+    parties still owe an answer to, and `answers` those that the run has yet to read. Parties that do not speak the
+    version `lowest` of the protocol hear nothing of the run.
     """
 
     run: str
@@ -87,6 +104,7 @@ class RunMailbox:
     verdicts: dict[int, Ready | Waiting | Declined] = field(default_factory=dict)
     pending: dict[int, PendingTask] = field(default_factory=dict)
     answers: SimpleQueue[Answer] = field(default_factory=SimpleQueue)
+    lowest: int = LOWEST
 
     def frames(self, party: int) -> Iterator[bytes]:
         """What a party that dials in has to hear: that there is this run, and what it still owes."""
@@ -121,7 +139,7 @@ class Hub:
             if link.relayed:
                 self._ways[name] = link
             for mailbox in self._mailboxes.values():
-                if name in mailbox.names:
+                if name in mailbox.names and link.hello.highest >= mailbox.lowest:
                     link.send(mailbox.frames(mailbox.names.index(name)))
             self._changed.notify_all()
         if older is not None:
@@ -142,20 +160,54 @@ class Hub:
             if self._ways.get(link.hello.name) is link:
                 del self._ways[link.hello.name]
 
-    def wait(self, is_enough: Callable[[dict[str, Hello]], bool], seconds: float) -> dict[str, Hello]:
+    def at_least(self, count: int, seconds: float, say: OnWait) -> dict[str, Hello]:
         """The parties that are there once they are enough, or when the time is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: is_enough(self.present()), seconds)
-            return self.present()
+        there = self._wait(lambda here: Awaited(there=list(here), missing={}, more=max(count - len(here), 0)),
+                           seconds, say)
+        if len(there) < count:
+            raise self.absent(f"only {len(there)} parties dialled in within {seconds:g} s, data.minimum is {count}")
+        return there
 
-    def expect(self, names: Sequence[str], seconds: float) -> dict[str, Hello]:
+    def gathered(self, names: Sequence[str], count: int, seconds: float) -> dict[str, Hello]:
+        """Those of these parties that are there in time; where none is named, all, once they are `count`."""
+        there = self._wait(lambda here: Awaited(there=list(here), missing={
+            name: _NOT_HERE for name in names if name not in here}, more=0 if names else max(count - len(here), 0)),
+            seconds, say_nothing)
+        return {name: hello for name, hello in there.items() if not names or name in names}
+
+    def expect(self, names: Sequence[str], seconds: float, say: OnWait = say_nothing) -> dict[str, Hello]:
         """The greetings of these parties, once all are there."""
-        there = self.wait(lambda here: here.keys() >= set(names), seconds)
+        there = self._wait(lambda here: Awaited(there=[name for name in names if name in here], more=0, missing={
+            name: _NOT_HERE for name in names if name not in here}), seconds, say)
         missing = [name for name in names if name not in there]
         if missing:
             raise self.absent(f"{len(missing)} of {len(names)} parties did not dial in within {seconds:g} s: "
                               f"{', '.join(missing[:5])}")
         return {name: there[name] for name in names}
+
+    def wait_for_verdicts(self, mailbox: RunMailbox, seconds: float, say: OnWait = say_nothing) -> None:
+        """Until every party has said whether it takes part, or the time is over."""
+        def awaited(here: dict[str, Hello]) -> Awaited:
+            missing = {name: verdict.cause if isinstance(verdict, Waiting) else "no answer yet" if name in here
+                       else _NOT_HERE for party, name in enumerate(mailbox.names)
+                       if isinstance(verdict := mailbox.verdicts.get(party), Waiting | None)}
+            return Awaited(there=[name for name in mailbox.names if name not in missing], missing=missing, more=0)
+
+        self._wait(awaited, seconds, say)
+
+    def _wait(self, look: Callable[[dict[str, Hello]], Awaited], seconds: float, say: OnWait) -> dict[str, Hello]:
+        """Who is there once nobody is awaited any more, or when the time is over; in between, say who is awaited."""
+        ends, said = time.monotonic() + seconds, None
+        while True:
+            with self._changed:
+                if said is not None and look(self.present()) == said:
+                    self._changed.wait(min(max(ends - time.monotonic(), 0.0), _SECONDS_BETWEEN_NOTES))
+                there = self.present()
+                awaited = look(there)
+            if not (awaited["missing"] or awaited["more"]) or time.monotonic() >= ends:
+                return there
+            say(awaited)  # without the lock, which parties need to dial in
+            said = awaited
 
     def absent(self, what: str) -> EngineError:
         """The error about parties that are not there, with what is known to be in their way."""
@@ -196,14 +248,8 @@ class Hub:
                 raise EngineError(f"the run '{mailbox.run}' is under way already", remedy="wait for it or stop it")
             self._mailboxes[mailbox.run] = mailbox
             for party, name in enumerate(mailbox.names):
-                if name in self._links:
+                if name in self._links and self._links[name].hello.highest >= mailbox.lowest:
                     self._links[name].send(mailbox.frames(party))
-
-    def wait_for_verdicts(self, mailbox: RunMailbox, seconds: float) -> None:
-        """Until every party has said whether it takes part, or the time is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(mailbox.verdicts) == len(mailbox.names) and not any(
-                isinstance(answer, Waiting) for answer in mailbox.verdicts.values()), seconds)
 
     def close(self, mailbox: RunMailbox, *, finished: bool) -> None:
         """Close a run's mailbox; those who are there hear of it if the run is over."""
@@ -222,7 +268,7 @@ class Hub:
                 return
             mailbox.pending[pending.party] = pending
             link = self._links.get(mailbox.names[pending.party])
-            if link is not None:
+            if link is not None and link.hello.highest >= mailbox.lowest:
                 link.send(pending.frames())
 
     def withdraw(self, mailbox: RunMailbox, pending: PendingTask) -> bool:

@@ -85,8 +85,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise _refused("it is not among the policy's 'coordinators'", f"add '{authority}' there")
         _check_listed(str(facts.get("algorithm")), self.algorithms, "algorithm", "algorithms")
         if rows < self.minimum_rows:
-            raise _refused(f"this party has {rows} rows and its policy wants at least {self.minimum_rows} behind "
-                           "anything that it sends", "lower 'minimum_rows' if that is too strict")
+            raise _refused(f"it wants at least {self.minimum_rows} rows behind anything that this party sends, and "
+                           "there are fewer", "lower 'minimum_rows' if that is too strict")
         if int(facts.get("parties", 0)) < self.minimum_parties:
             raise _refused(f"the run has {facts.get('parties')} parties, the policy wants at least "
                            f"{self.minimum_parties}", "lower 'minimum_parties' if that is too strict")

@@ -115,6 +115,7 @@ class Relay:
             self._telemetry.note("link refused", party=name, via=self.name, cause="it does not dial this aggregator")
             self._telemetry.count("refusals", kind="link")
             return
+        self._home.confirm(name)
         link = Link(hello, self._sender(name), lambda: None, relayed=True)
         self._parties[name] = link
         self._telemetry.note("connected", party=name, via=self.name, version=hello.version)

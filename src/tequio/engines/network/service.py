@@ -149,7 +149,8 @@ class Service:
             await asyncio.sleep(_SECONDS_AFTER_REFUSAL)
             why = (cause.message, cause.remedy) if isinstance(cause, TequioError) else ("it cannot be read", "")
             return msgspec.msgpack.encode(enrolment.Grant(b"", *why))
-        self._telemetry.note("enrolled", peer=context.peer(), party=request.name)
+        self._telemetry.note("enrolment confirmed" if request.confirms else "enrolled", peer=context.peer(),
+                             party=request.name)
         self._tell_members()
         return msgspec.msgpack.encode(enrolment.Grant(certificate))
 

@@ -26,7 +26,7 @@ from tequio.engines.network.wire import (
     clipped,
     frame,
 )
-from tequio.errors import EngineError, PermissionDenied, TequioError
+from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order, execute
 
@@ -43,7 +43,18 @@ if TYPE_CHECKING:
 
 
 
+REHEARSAL = "rehearsal"
+"""The key of an announcement which says that the run is only tried out, on made-up rows."""
+
 _MEGABYTE = 1 << 20
+
+
+class _TaskError(EngineError):
+    """A task failed in its own code; `shared` is what others may read of that."""
+
+    def __init__(self, cause: str, remedy: str, shared: tuple[str, str]) -> None:
+        super().__init__(cause, remedy=remedy)
+        self.shared = shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +90,8 @@ class Site:
         try:
             folder = self._home.run(run)
             facts = payloads.decode(announcement)
+            if REHEARSAL in facts:  # see rehearsal.py
+                raise PermissionDenied("this party rehearses no runs")
             self.policy.judge_run(facts, self._authority, self._holding.rows)
             if facts.get("share", "") != self._holding.share:
                 raise PermissionDenied("the run is not about the data that this party holds",
@@ -93,7 +106,9 @@ class Site:
         except (TequioError, KeyError, TypeError, ValueError) as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
-            return Declined(run, clipped(message), clipped(cause.remedy if isinstance(cause, TequioError) else ""))
+            shared, remedy = crossing(cause)
+            return Declined(run, clipped(shared if isinstance(cause, TequioError) else
+                                         f"it was announced badly: {shared}"), clipped(remedy))
         if self._is_news(run, announcement):
             self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"),
                                  parties=facts.get("parties"))
@@ -146,7 +161,7 @@ class Site:
         for failure in outcome.failures:
             self._telemetry.log("task failed", run=request.run, task=request.task, cause=failure.cause,
                                 trace=failure.trace)
-            raise EngineError(failure.cause, remedy=failure.remedy)
+            raise _TaskError(failure.cause, failure.remedy, failure.shared)
         answer = outcome.replies[0]
         reply = payloads.encode(answer.payload)
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
@@ -157,14 +172,17 @@ class Site:
         return Record(request.position, request.base, request.digest, states[index], reply, answer.seconds)
 
     def explain(self, request: TaskRequest, cause: BaseException) -> tuple[str, str]:
-        """Cause and remedy of a failure as the coordinator may know them; where in the code it happened stays here."""
+        """Cause and remedy of a failure as the coordinator may know them; all the rest is in this party's log."""
         message = cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}"
         if not isinstance(cause, TequioError):
             self._telemetry.log("task failed", run=request.run, task=request.task, cause=message,
                                 trace=traceback.format_exc())
         self._telemetry.note("task refused" if isinstance(cause, PermissionDenied) else "task failed",
                              run=request.run, task=request.task, cause=message)
-        return clipped(message), clipped(cause.remedy if isinstance(cause, TequioError) else "")
+        engagement = self._runs.get(request.run)
+        columns = () if engagement is None else engagement.population.schema.names
+        shared, remedy = cause.shared if isinstance(cause, _TaskError) else crossing(cause, columns)
+        return clipped(shared), clipped(remedy)
 
     def _asked(self, run: str, facts: Payload) -> _Engagement:
         """A question to the model of a finished run, about new rows. The run's own states stay as they are."""

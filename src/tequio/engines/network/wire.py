@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"tqn1"
-LOWEST, HIGHEST = 1, 2
-"""Versions of this protocol that are spoken here. Since 2 certificates are renewed."""
+LOWEST, HIGHEST = 1, 3
+"""Versions of this protocol that are spoken here. Since 2 certificates are renewed, since 3 runs are rehearsed."""
 
 LARGEST_HEADER = 1 << 20
 LARGEST_BODY = 1 << 20
@@ -81,9 +81,11 @@ class Begin(Message, frozen=True, tag="begin"):
 
 
 class Ready(Message, frozen=True, tag="ready"):
-    """A party takes part in a run."""
+    """A party takes part in a run. Of one that is rehearsed: with that many made-up rows, or why with none yet."""
 
     run: Name
+    rows: Count = 0
+    note: Text = ""
 
 
 class Waiting(Message, frozen=True, tag="waiting"):

@@ -19,6 +19,7 @@ import numpy as np
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.values import Values
+from tequio.experiments.running.headline import common_headline
 from tequio.learners.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -72,15 +73,17 @@ def value_of(result: Result, metric: str) -> float:
 
 
 def shared_metric(results: Sequence[Result]) -> str:
-    """The metric that stands for these runs: the first that all of them have, on test rows if there are any."""
+    """The metric that stands for these runs: their headline, else the first that all have; of test rows if possible."""
     shared = [name for name, value in results[0].summary["metrics"].items() if value is not None
               and all(result.summary["metrics"].get(name) is not None for result in results)]
+    headline = common_headline(str(result.summary.get("headline", "")) for result in results)
     for prefix in _PREFERRED:
         suffix = ".mean" if prefix == "parties" else ""
         fitting = [name for name in shared if name.startswith(f"{prefix}.") and name.endswith(suffix)]
         best = [name for name in fitting if not name.removesuffix(suffix).endswith("loss")]
         if fitting:
-            return str((best or fitting)[0])
+            wanted = f"{prefix}.{headline}{suffix}"
+            return wanted if wanted in fitting else str((best or fitting)[0])
     raise ConfigError("these runs have no metric in common", remedy="name one: --metric; or compare other runs")
 
 

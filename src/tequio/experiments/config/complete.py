@@ -13,13 +13,16 @@ from pydantic import BaseModel, ValidationError
 
 from tequio import registry
 from tequio.attacks.hostility import Schedule
+from tequio.data.catalogue.entry import facts_of
+from tequio.data.catalogue.sql import beside
 from tequio.data.preprocessing import preparations
+from tequio.data.preprocessing.automatic import AUTO
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.config.composition import PARTS, check_composition, check_parts, parts_taken
 from tequio.experiments.config.tables import Config, Data, Override
 from tequio.experiments.config.toml import Given, parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
-from tequio.registry import build, explain, parameters_of, validate
+from tequio.registry import build, explain, parameters_of, table_in, validate, what_to_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +62,8 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
                             for plugin in given["plugins"]]
     for table in ("data", "availability"):
         if isinstance(given.get(table), dict):
-            given[table] = {key: _found(value, path.parent) if key.endswith("path") else value
+            given[table] = {key: _found(value, path.parent) if key.endswith("path") else
+                            beside(value, path.parent) if key == "connection" else value
                             for key, value in given[table].items()}
     return given
 
@@ -98,7 +102,7 @@ def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
         filled["contribution"] = _filled("contribution", "", config.contribution, f"{source}: [contribution]")
     filled["stages"] = [_filled("stage", "", stage, f"{source}: [[stages]]") for stage in config.stages]
     filled["attack"] = _filled_attack(config.attack, f"{source}: [attack]")
-    preparations(config.data.prepare)
+    preparations(config.data.steps)
     filled["rules"] = _with_defaults(Rules, validate(Rules, dict(config.rules), f"{source}: [rules]"))
     whole = config.model_copy(update=filled)
     check_parts(given, whole, source)
@@ -154,7 +158,22 @@ def _filled(kind: str, default: str, table: Mapping[str, object], where: str) ->
                           f"{', '.join(registry.names(kind)) or 'none registered'}")
     component = _find(kind, name, where).component
     given = {key: value for key, value in table.items() if key != "name"}
+    _refuse_foreign(kind, name, given, where)
     return {"name": name, **_with_defaults(component, validate(component, given, f"{where} '{name}'"))}
+
+
+def _refuse_foreign(kind: str, name: str, given: Given, where: str) -> None:
+    """Refuse parameters of another component of that kind, saying whose they are."""
+    def allowed(component: str) -> list[str]:
+        return [field.name for field in parameters_of(registry.find(kind, component).component)]
+
+    for key in given:
+        if key not in allowed(name) and not nearest(key, allowed(name)).startswith("did you mean"):
+            owners = [other for other in registry.names(kind) if key in allowed(other)]
+            if owners:
+                others = ", ".join(f"'{other}'" for other in owners[:3])
+                raise ConfigError(f"{where} '{name}' has no parameter '{key}'; it is one of {others}",
+                                  remedy=f"leave it out, or set {table_in(where)}.name = \"{owners[0]}\"")
 
 
 def _filled_attack(table: Mapping[str, object], where: str) -> Given:
@@ -175,14 +194,21 @@ def _with_defaults(component: Any, values: Mapping[str, object]) -> Given:
 def _filled_data(data: Data, source: str) -> Data:
     partition = _filled("partition", "iid", data.partition, f"{source}: [data.partition]")
     if data.name == GIVEN_DATA:
-        return data.model_copy(update={"partition": partition})
+        return data.model_copy(update={"partition": partition, "prepare": _prepared(data, own=True)})
     entry = _find("dataset", data.name, f"{source}: [data]")
+    facts = facts_of(entry.component)
+    prepare = _prepared(data, own=facts is not None and facts.is_own)
     allowed = [*Data.model_fields, *(field.name for field in parameters_of(entry.component))]
     for key in data.parameters:
         if key not in allowed:
             raise ConfigError(f"{source}: [data] has no key '{key}'", remedy=nearest(key, allowed))
     own = _filled("dataset", "", {"name": data.name, **data.parameters}, f"{source}: [data]")
-    return data.model_copy(update={"partition": partition, **own})
+    return data.model_copy(update={"partition": partition, "prepare": prepare, **own})
+
+
+def _prepared(data: Data, *, own: bool) -> list[Any]:
+    """The steps of the config; without any, tables of your own get what the learner needs."""
+    return data.prepare if data.prepare is not None else [AUTO] if own else []
 
 
 def _find(kind: str, name: str, where: str) -> Entry:
@@ -198,7 +224,7 @@ def _as_config_error(cause: ValidationError, source: str) -> ConfigError:
     place = f"{source}: [{'.'.join(tables)}]" if tables else source
     if first["type"] == "extra_forbidden":
         return ConfigError(f"{place} has no key '{key}'", remedy=_hint(key, _keys(Config, tables)))
-    return ConfigError(f"{source}: {explain(cause)}", remedy="see the config reference in the docs")
+    return ConfigError(f"{source}: {explain(cause)}", remedy=what_to_type(cause, Config))
 
 
 def _hint(key: str, allowed: list[str]) -> str:

@@ -35,7 +35,7 @@ class DataKeys(TypedDict, total=False):
     test: float
     validation: float
     one_class: Literal["error", "allow"]
-    prepare: Sequence[Component]
+    prepare: Sequence[Component] | None
     prepare_scope: Literal["federated", "local"]
     feature_noise: NoiseKeys
     partition: Component
@@ -48,6 +48,7 @@ class EvaluationKeys(TypedDict, total=False):
     every: int
     at: Sequence[Literal["coordinator", "parties"]]
     parties: int
+    headline: str
     by_domain: bool
 
 
@@ -105,7 +106,7 @@ class Keys(TypedDict, total=False):
     plugins: Sequence[str]
     baselines: Sequence[Literal["alone", "centralised"]]
     data: DataKeys | object
-    learner: Component
+    learner: Component | object
     local: Component
     algorithm: Component
     selector: Component
@@ -126,3 +127,16 @@ class Keys(TypedDict, total=False):
     overrides: Mapping[str, OverrideKeys]
     sweep: Mapping[str, Any]
     search: Mapping[str, Any]
+
+
+class RunKeys(Keys, total=False):
+    """Those, and the keys of [data] for rows of your own, which need no `data` before them."""
+
+    target: str | Sequence[str]
+    target_kind: Literal["auto", "classes", "multilabel", "number", "none"]
+    id: str
+    group: str
+    columns: Sequence[str] | Mapping[str, Any]
+    ignore: Sequence[str]
+    missing: Literal["error", "drop", "keep", "median", "category"]
+    categorical: Sequence[str]

@@ -65,7 +65,8 @@ class Data(BaseModel):
         test: share of the rows that the coordinator holds out to report on; sets with a test part of their own keep it
         validation: share of the remaining rows that the coordinator keeps to judge models by; no party gets them
         one_class: whether a party that holds rows of one class only is an error or allowed
-        prepare: steps that the rows go through, by name or as tables with a name and parameters
+        prepare: steps that the rows go through, by name or as tables with a name and parameters; left out, tables of
+            your own get what the learner needs (auto), and other datasets stay as they are
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
         feature_noise: noise that each party's features carry; the coordinator's test rows stay clean
         partition: how the rows are dealt to parties
@@ -77,11 +78,16 @@ class Data(BaseModel):
     test: Share = 0.2
     validation: Share = 0.0
     one_class: Literal["error", "allow"] = "error"
-    prepare: list[Any] = Field(default_factory=list)
+    prepare: list[Any] | None = None
     prepare_scope: Literal["federated", "local"] = "federated"
     feature_noise: Noise = Field(default_factory=Noise)
     partition: Component = Field(default_factory=dict)
     split: Split = Field(default_factory=Split)
+
+    @property
+    def steps(self) -> list[Any]:
+        """The steps of the preparation."""
+        return self.prepare or []
 
     @property
     def parameters(self) -> Given:
@@ -96,6 +102,8 @@ class Evaluation(Table):
         every: rounds from one evaluation to the next; the last round is always evaluated
         at: on the coordinator's test rows, on the parties' own rows, or on both
         parties: how many parties evaluate, the same ones in every round (0: all)
+        headline: the metric that stands for the run in tables, curves, searches and stop rules (empty: accuracy, or
+            balanced accuracy where one class has more than 80 % of the rows; rmse for numbers, f1_macro for labels)
         by_domain: also report on the coordinator's rows domain by domain, for the parties of each domain: `local.*` on
             rows of their own domain, `global.*` on all rows, and where their routers send rows; for parties with two
             models also the same with either alone (`own.*`, `common.*`)
@@ -104,6 +112,7 @@ class Evaluation(Table):
     every: Annotated[int, Ge(1)] = 1
     at: list[Place] = Field(default_factory=lambda: list[Place](get_args(Place)))
     parties: Count = 100
+    headline: str = ""
     by_domain: bool = False
 
 

@@ -51,9 +51,9 @@ def write_toml(table: Mapping[str, object]) -> str:
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     known = {key: value for key, value in table.items() if value is not None}
     plain = {key: value for key, value in known.items() if not isinstance(value, Mapping) and not _is_tables(value)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items()]
     for key in [key for key in known if key not in plain]:
-        inner = (*path, _key(key))
+        inner = (*path, toml_key(key))
         tables, brackets = ([known[key]], "[{}]") if isinstance(known[key], Mapping) else (known[key], "[[{}]]")
         for item in tables:
             lines += ["", brackets.format(".".join(inner)), *_lines(item, inner)]
@@ -64,19 +64,22 @@ def _is_tables(value: object) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-def _key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """A key, in quotes where it needs them."""
     return key if _BARE_KEY.match(key) else _text(key)
 
 
-def _value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items() if item is not None) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()
+                               if item is not None) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     return _text(str(value))
 
 

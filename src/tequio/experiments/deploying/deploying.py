@@ -23,6 +23,7 @@ from tequio.experiments.config.complete import (
     build_named,
     complete,
     config_hash,
+    copied,
     load_config,
     read_given,
     resolved_toml,
@@ -30,12 +31,15 @@ from tequio.experiments.config.complete import (
 )
 from tequio.experiments.deploying.holdings import open_holding
 from tequio.experiments.deploying.predicting import Brought, predict_with_parties, told_table
+from tequio.experiments.deploying.rehearsing import document, rehearse
 from tequio.experiments.deploying.remote import REAL_PARTIES, run_with_parties
 from tequio.experiments.running import store
+from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.results import Result, is_finished
+from tequio.registry import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tequio.engines.network.service import Service
     from tequio.experiments.config.tables import Config
@@ -45,13 +49,14 @@ if TYPE_CHECKING:
 
 
 _LOOK_AROUND = 0.2
+_AWAITED = "awaited.json"
 _TURN = threading.Lock()
 
 
 def run_here_or_there(home: Path, file: Path | None, overrides: list[str], resume: str | None, listen: Listener,
                       metrics_port: int) -> Result:
     """Run a config in this process, or in that of a coordinator which serves in the same folder."""
-    config, folder = prepared_run(home, file, overrides, resume)
+    config, folder = prepared_run(home, file, overrides, resume, listen)
     if is_finished(folder) and Result(folder).summary["config_hash"] == config_hash(config):
         return Result(folder)
     if ask(home, "status") is not None:
@@ -69,12 +74,32 @@ def predict_here_or_there(home: Path, folder: Path, *, tell: str, wait: float) -
         telemetry = Telemetry(AuditLog(home / "audit.jsonl"))
         with serving(home, telemetry) as service:
             return _predicted(service, folder, home, tell=tell, wait=wait)
-    report = folder / f"predicted-{time.time_ns():x}.json"
-    ask(home, "predict", folder=str(folder.resolve()), report=str(report.resolve()), tell=tell, wait=wait)
+    return _asked_there(home, "predict", folder / f"predicted-{time.time_ns():x}.json",
+                        f"tequio coordinator predict {folder.name}", folder=str(folder.resolve()), tell=tell, wait=wait)
+
+
+def rehearsed_here_or_there(home: Path, file: Path, overrides: list[str], *, wait: float, listen: Listener) -> Plain:
+    """What a rehearsal of a config with the parties comes to; a coordinator that serves in the same folder holds it."""
+    config = real_config(home, read_given(file, overrides), file.name, listen)
+    if ask(home, "status") is None:
+        with serving(home, Telemetry(AuditLog(home / "audit.jsonl")), config=config) as service:
+            return document(rehearse(config, service, wait=wait))
+    written, report = (home / f"ready-{time.time_ns():x}.{ending}" for ending in ("toml", "json"))
+    store.write_whole(written, resolved_toml(config).encode())
+    try:
+        return _asked_there(home, "ready", report, f"tequio coordinator ready {file}", config=str(written.resolve()),
+                            wait=wait)
+    finally:
+        written.unlink(missing_ok=True)
+
+
+def _asked_there(home: Path, question: str, report: Path, again: str, **facts: object) -> Plain:
+    """What the coordinator that serves here writes into a report."""
+    ask(home, question, report=str(report.resolve()), **facts)
     while not report.exists():
         if ask(home, "status") is None:
             raise RunError("the coordinator ended before the parties had answered", remedy="start it, then ask again: "
-                           f"tequio coordinator predict {folder.name}")
+                           + again)
         time.sleep(_LOOK_AROUND)
     found: Plain = json.loads(report.read_bytes())
     report.unlink()
@@ -90,35 +115,69 @@ def _predicted(service: Service, folder: Path, home: Path, *, tell: str, wait: f
 
 
 def _start_prediction(service: Service, home: Path, question: Plain) -> Plain:
-    """Ask the parties in a thread of its own; what came of it is written into a file that the asker waits for."""
-    def work() -> None:
+    """Ask the parties of a run about the rows that they have brought."""
+    return _in_background(question, lambda: _predicted(
+        service, Path(question["folder"]), home, tell=question["tell"], wait=float(question["wait"]), turn=_TURN))
+
+
+def _start_rehearsal(service: Service, question: Plain) -> Plain:
+    """Rehearse a config with the parties."""
+    config = load_config(question["config"])
+    return _in_background(question, lambda: document(rehearse(config, service, wait=float(question["wait"]),
+                                                              turn=_TURN)))
+
+
+def _in_background(question: Plain, work: Callable[[], Plain]) -> Plain:
+    """Do what was asked in a thread of its own; what came of it is written into a file that the asker waits for."""
+    def done() -> None:
         try:
             with _TURN:
-                found = _predicted(service, Path(question["folder"]), home, tell=question["tell"],
-                                   wait=float(question["wait"]), turn=_TURN)
+                found = work()
         except Exception as cause:
             found = {"error": cause.message if isinstance(cause, TequioError) else f"{type(cause).__name__}: {cause}",
                      "remedy": cause.remedy if isinstance(cause, TequioError) else ""}
         store.write_json(Path(question["report"]), found)
 
-    threading.Thread(target=work, name="prediction", daemon=True).start()
+    threading.Thread(target=done, name="question", daemon=True).start()
     return {}
 
 
-def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: str | None) -> tuple[Config, Path]:
+def prepared_run(home: Path, file: Path | None, overrides: list[str], resume: str | None,
+                 listen: Listener = ignore) -> tuple[Config, Path]:
     """The checked config and its run folder, new or found again."""
     given = read_given(file, overrides) if file is not None else {}
     parent = given.get("output", {}).get("folder", "runs")
     folder = store.find_folder(resume, parent) if resume is not None else None
     if folder is not None and file is None:
         given = read_given(folder / store.CONFIG, overrides)
-    given = with_key(with_key(given, "engine.name", "network"), "engine.home", str(home))
-    config = complete(going_on(given), source=str(file or store.CONFIG))
+    config = real_config(home, given, str(file or store.CONFIG), listen)
     if folder is not None:
         refuse_changes(load_config(folder / store.CONFIG), config)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
     return config, place
+
+
+def real_config(home: Path, given: Given, source: str, listen: Listener) -> Config:
+    """The checked config of a run over the network."""
+    given = with_key(carried_by(given, "network", listen), "engine.home", str(home))
+    return complete(going_on(given), source=source)
+
+
+def carried_by(given: Given, engine: str, listen: Listener) -> Given:
+    """The config with that engine. Keys of the engine that it was written for are set aside, which `listen` hears."""
+    registry.load_plugins(given.get("plugins", []))
+    table = given.get("engine", {})
+    own = {"name": table} if isinstance(table, str) else dict(table)
+    written_for = str(own.pop("name", "local"))
+    known, known_there = ({field.name for field in parameters_of(registry.find("engine", name).component)}
+                          for name in (engine, written_for))
+    aside = [key for key in own if key in known_there - known]
+    if aside:
+        listen("note", {"message": f"set aside, because the engine is '{engine}' here and not '{written_for}': " +
+                        ", ".join(f"engine.{key} = {own[key]!r}" for key in aside)})
+    kept = {key: value for key, value in own.items() if key not in aside}
+    return {**copied(given), "engine": {**kept, "name": engine}}
 
 
 def going_on(given: Given) -> Given:
@@ -141,14 +200,15 @@ def serve_forever(home: Path, metrics_port: int, metrics_address: str) -> None:
 def serve_party(home: Path, patience: int) -> None:
     """A party that dials, answers, and dials again."""
     from tequio.engines.network.dialling import PartyLink
-    from tequio.engines.network.site import Site
+    from tequio.engines.network.rehearsal import RehearsingSite
 
     registry.load_everything()  # before the first task has to wait for it
     place = PartyHome(home)
     facts, policy = place.facts, read_policy(place.policy)
     holding = open_holding(facts["name"], facts["data"])
     telemetry = to_stderr(AuditLog(place.audit))
-    link = PartyLink(place, Site(place, holding, policy, telemetry, Brought(place, holding)), telemetry)
+    site = RehearsingSite(place, holding, policy, telemetry, Brought(place, holding))
+    link = PartyLink(place, site, telemetry)
     end_on_sigterm()
     try:
         link.serve(patience=patience)
@@ -189,6 +249,7 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     control = Control(home, {"status": lambda _: service.status(),
                              "drop": lambda question: _drop(service, question),
                              "predict": lambda question: _start_prediction(service, home, question),
+                             "ready": lambda question: _start_rehearsal(service, question),
                              "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
     control.start()
     metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None
@@ -209,11 +270,22 @@ def _drop(service: Service, question: Plain) -> Plain:
 def _start_run(service: Service, telemetry: Telemetry, folder: Path) -> Plain:
     """Do a run in a thread of its own; several go on at once over the same links."""
     config = load_config(folder / store.CONFIG)
+    said: Plain = {}
+
+    def listen(kind: str, facts: Plain) -> None:
+        if kind == "waiting" and facts != said:
+            said.update(facts)
+            store.write_json(folder / _AWAITED, facts)
+            telemetry.log("waiting", run=folder.name, missing=facts["missing"], more=facts["more"],
+                          there=facts["there"])
 
     def work() -> None:
         try:
-            with _TURN:
-                run_with_parties(config, service, folder=folder, turn=_TURN)
+            try:
+                with _TURN:
+                    run_with_parties(config, service, listen=listen, folder=folder, turn=_TURN)
+            finally:
+                (folder / _AWAITED).unlink(missing_ok=True)
             telemetry.log("run finished", run=folder.name)
         except Exception as cause:
             telemetry.note("run stopped", run=folder.name, cause=str(cause))
@@ -237,11 +309,13 @@ def _follow(folder: Path, listen: Listener) -> Result:
         for line in whole.splitlines():
             facts = json.loads(line)
             listen(facts.pop("event"), facts)
+        if not heard and (folder / _AWAITED).exists():
+            listen("waiting", json.loads((folder / _AWAITED).read_bytes()))
         if (folder / store.SUMMARY).exists():
             return Result(folder)
         if (folder / store.STOPPED).exists():
             told = json.loads((folder / store.STOPPED).read_bytes())
-            raise RunError(told["message"], remedy=f"mend the cause, then: tequio coordinator run --resume {folder}")
+            raise RunError(told["message"], remedy=f"remove the cause, then: tequio coordinator run --resume {folder}")
         time.sleep(_LOOK_AROUND)
 
 

@@ -22,19 +22,19 @@ from tequio.experiments.config.complete import (
     load_config,
     read_given,
     resolved_toml,
-    with_key,
 )
 from tequio.experiments.config.toml import write_toml
-from tequio.experiments.deploying.deploying import going_on
+from tequio.experiments.deploying.deploying import carried_by, going_on
 from tequio.experiments.deploying.remote import run_with_parties
 from tequio.experiments.running import store
-from tequio.experiments.running.recording import as_json
+from tequio.experiments.running.recording import as_json, ignore
 from tequio.experiments.running.results import Result, is_finished
 
 if TYPE_CHECKING:
 
     from tequio.engines.flower.transport import Transport
     from tequio.experiments.config.tables import Config
+    from tequio.experiments.running.recording import Listener
     from tequio.experiments.running.store import Plain
 
 
@@ -125,11 +125,11 @@ app = server_app(Path(__file__).parent)
 '''}
 
 
-def write_app(file: Path, folder: Path, overrides: list[str], run: str = "") -> str:
+def write_app(file: Path, folder: Path, overrides: list[str], run: str = "", listen: Listener = ignore) -> str:
     """Write the app that runs a config; the name of its run. The same app run again goes on with the same run."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"'{folder}' is not empty", remedy="choose another folder, or delete it")
-    given = with_key(read_given(file, overrides), "engine.name", "flower")
+    given = carried_by(read_given(file, overrides), "flower", listen)
     for table in ("sweep", "search"):
         if given.get(table):
             raise ConfigError(f"{file.name} has a [{table}] table, and an app is one run",

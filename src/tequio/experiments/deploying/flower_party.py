@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.engines.flower.party import PartyDaemon, ask_daemon
 from tequio.engines.flower.transport import KIND, from_record, refuse_telemetry, require_flower, to_record
-from tequio.errors import ConfigError, EngineError
+from tequio.errors import ConfigError, EngineError, crossing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,15 @@ def client_app() -> Any:
 def answer_at(node: Mapping[str, object], frames: list[bytes]) -> list[bytes]:
     """A party's answer to a letter: from the process that stays up for it, or from this one."""
     answers = ask_daemon(_home(node), frames)
-    return open_party(_home(node))(frames) if answers is None else answers
+    if answers is not None:
+        return answers
+    answer = open_party(_home(node))
+    try:
+        return answer(frames)
+    except Exception as cause:
+        traceback.print_exc()
+        message, remedy = crossing(cause)
+        raise EngineError(message, remedy=remedy) from None
 
 
 def open_party(home: Path) -> Callable[[list[bytes]], list[bytes]]:

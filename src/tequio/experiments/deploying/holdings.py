@@ -14,7 +14,12 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Target, schema_from_json, schema_to_json
+from tequio.data.inputs import harmonised
+from tequio.data.inputs.kinds import MINIMUM_COUNT
 from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations
+from tequio.data.preprocessing.automatic import AUTO
+from tequio.data.preprocessing.categories import Discretise
+from tequio.data.sharing import refuse_rare_classes
 from tequio.engines.network.holding import OwnRows
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import data_hash, load_config
@@ -60,8 +65,8 @@ class Share:
     def population(self, facts: Payload) -> Population:
         """The simulated population, in which this party has the number that the coordinator gave it."""
         if facts["index"] != self.whole.index(self.name) or facts["seed"] != self.whole.seed:
-            raise DataError(f"the coordinator takes party '{self.name}' for another one than this config does",
-                            remedy="give both sides the same config")
+            raise ConfigError(f"the coordinator takes party '{self.name}' for another one than this config does",
+                              remedy="give both sides the same config")
         return replace(self.whole, overrides={facts["index"]: facts["overrides"]})
 
 
@@ -74,7 +79,8 @@ def open_holding(name: str, data: Payload) -> Holding:
         return Share(name, data_hash(config), population)
     if data.get("path") == NO_DATA:
         return OwnRows(name, Dataset.of(Schema.of_numbers([], Target("none")), np.zeros((0, 0), np.float32)))
-    return OwnRows(name, _own_table(data)[2])
+    raw, _, rows = _own_table(data)
+    return OwnRows(name, rows, notes=raw.source.notes)
 
 
 def new_rows(name: str, data: Payload, path: str, id: str = "", unseen: Unseen = "error") -> OwnRows:
@@ -85,7 +91,8 @@ def new_rows(name: str, data: Payload, path: str, id: str = "", unseen: Unseen =
     raw, fitted, _ = _own_table(data)
     reading = Reading.of(raw, fitted)
     features, ids, first = [], [], 0
-    for part in batches(Path(path)):
+    mapping = data.get("mapping_path")
+    for part in [harmonised(path, mapping, partial=True)] if mapping else batches(Path(path)):
         found = asked(reading, part, id=id or data.get("id") or "", unseen=unseen, first=first)
         features.append(found.rows.features)
         ids.append(found.places + first if found.ids is None else found.ids)
@@ -98,18 +105,26 @@ def new_rows(name: str, data: Payload, path: str, id: str = "", unseen: Unseen =
 
 def _own_table(data: Payload) -> tuple[Dataset, Fitted, Dataset]:
     """A party's table as it is, what its own preparation was fitted to, and the table after it."""
-    kind = "parquet" if str(data.get("path", "")).endswith(".parquet") else "csv"
+    kind = "sql" if "connection" in data else "parquet" if str(data.get("path", "")).endswith(".parquet") else "csv"
     own = {key: value for key, value in data.items() if key != "prepare" and value not in (None, "", [])}
     loaded = build("dataset", kind, own, where="the party's data").load()
     if loaded.test is not None:
-        raise ConfigError("a party brings one table; its own test rows are a share of it", remedy="leave test_path out")
-    fitted, (rows,) = fit_and_prepare(preparations(data.get("prepare") or []), [loaded.train], [loaded.train])
+        raise ConfigError("a party brings one table; its own test rows are a share of it",
+                          remedy="leave data.test_path and data.test_query out")
+    if not data.get("schema_path"):  # then this table's own names are what the coordinator hears
+        refuse_rare_classes(loaded.train, int(data.get("minimum_count") or MINIMUM_COUNT))
+    steps = preparations(data.get("prepare") or [])
+    if any(isinstance(step, Discretise) and step.method != "cuts" for step in steps):
+        raise ConfigError("intervals are named by values of this party's rows, and the coordinator hears their names",
+                          remedy="leave --prepare discretise out, and let the run do it: "
+                                 "data.prepare = [\"discretise\"]")
+    fitted, (rows,) = fit_and_prepare(steps, [loaded.train], [loaded.train])
     return loaded.train, fitted, rows
 
 
 def refuse_common_preparation(config: Config) -> None:
     """Nobody could fit a step on columns of several parties."""
-    if config.data.prepare:
+    if config.data.steps not in ([], [AUTO]):  # which leaves columns of several parties as they are
         raise ConfigError("no step can be fitted over columns that are with different parties",
                           remedy="leave data.prepare out (vertical algorithms standardise each party's columns "
                                  "themselves), or let each party join with --prepare")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,16 +12,26 @@ from tequio.data.dataset import Dataset, schema_from_json, schema_to_json
 from tequio.data.inputs import read
 from tequio.data.partition import Split
 from tequio.data.preprocessing import Fitted
+from tequio.data.preprocessing.automatic import AUTO
+from tequio.data.sharing import SharedSchema, save_schema
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.holding import fit_everywhere
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import build_named, config_hash
 from tequio.experiments.deploying.holdings import population_of_columns, refuse_common_preparation
 from tequio.experiments.running import store
+from tequio.experiments.running.headline import headline_of
 from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
 from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.runner import announcement_of, run_config
-from tequio.experiments.running.scenario import Scenario, make_algorithm, make_scenario, overrides_of
+from tequio.experiments.running.scenario import (
+    Scenario,
+    make_algorithm,
+    make_scenario,
+    overrides_of,
+    with_steps,
+)
+from tequio.experiments.running.signs import imbalance, large_batches, loss_of_ignorance
 from tequio.federation import payload as payloads
 from tequio.federation.federation import Rules
 from tequio.federation.population import elsewhere
@@ -28,10 +39,12 @@ from tequio.models.rows import Reading
 from tequio.registry import build
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from threading import Lock
 
     from tequio.data.dataset import Schema
+    from tequio.data.inputs.column import Missing
     from tequio.engines.network.hub import Gateway
     from tequio.engines.network.wire import Hello
     from tequio.experiments.config.tables import Config
@@ -53,7 +66,8 @@ def run_with_parties(config: Config, service: Gateway, *, listen: Listener = ign
 
     Runs that share a process also share the lock `turn`, which the caller holds.
     """
-    engine = NetworkEngine(build_named("engine", config.engine), service, turn)
+    engine = NetworkEngine(build_named("engine", config.engine), service, turn,
+                           lambda awaited: listen("waiting", {"name": config.name, **awaited}))
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     try:
         scenario = _real_scenario(config, engine, service, place) if config.data.name == REAL_PARTIES else \
@@ -65,13 +79,24 @@ def run_with_parties(config: Config, service: Gateway, *, listen: Listener = ign
 
 
 def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, place: Path) -> Scenario:
+    check_real(config)
+    return scenario_of(config, engine, _roster(config, engine, service, place), place)
+
+
+def check_real(config: Config) -> None:
+    """Refuse what no run with real parties can do, before anybody is waited for."""
     check_rules(config)
     _refuse_simulation(config)
-    roster = _roster(config, service, place)
-    population = _population(config, roster)
+
+
+def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hello], place: Path) -> Scenario:
+    """What the parties of a roster bring together, after they have fitted the run's preparation."""
+    population = population_of(config, roster)
+    algorithm = make_algorithm(config)
+    config = with_steps(config, population, algorithm)
     test = _test_rows(config, population)
     preparation = _preparation(config, engine, population, place)
-    reading = Reading(population.schema, "float64")
+    reading = Reading(population.schema, "float64", missing=population.dataset.source.missing)
     if preparation:
         rows = [_no_rows(population.schema), *([test] if test is not None else [])]
         fitted = Fitted.from_payload(preparation)
@@ -80,13 +105,17 @@ def _real_scenario(config: Config, engine: NetworkEngine, service: Gateway, plac
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
         reading = replace(reading, preparation=fitted)
-    agreed = schema_to_json(population.schema) if _by_columns(config) else next(iter(roster.values())).schema
-    store.write_whole(place / store.SCHEMA, agreed.encode())
+    agreed = schema_to_json(population.schema) if by_columns(config) else next(iter(roster.values())).schema
+    save_schema(SharedSchema(schema_from_json(agreed)), place / store.SCHEMA)
     rules = Rules(**config.rules)
-    algorithm, ledger = with_ledger(config, make_algorithm(config), population, rules, None, None)
+    judged = population.dataset if test is None else test
+    algorithm, ledger = with_ledger(config, algorithm, population, rules, None, None)
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
-                    warnings=tuple(privacy_warnings(ledger)), ledger=ledger,
-                    announced={"schema": agreed, "preparation": preparation}, reading=reading)
+                    warnings=(*imbalance(config, test), *large_batches(config, population, algorithm),
+                              *privacy_warnings(ledger)), ledger=ledger,
+                    announced={"schema": agreed, "preparation": preparation}, reading=reading,
+                    headline=headline_of(config.evaluation.headline, population.schema.target, test),
+                    ignorance=loss_of_ignorance(judged))
 
 
 def _no_rows(schema: Schema) -> Dataset:
@@ -103,62 +132,91 @@ def _refuse_simulation(config: Config) -> None:
         given = getattr(config, table)
         if given and not (table in simulated and given["name"] == simulated[table]):
             raise ConfigError(f"'{table}' is about simulated parties, and these are real", remedy=f"leave {table} out")
-    if config.data.prepare and config.data.prepare_scope == "local":
+    if config.data.steps and config.data.prepare_scope == "local":
         raise ConfigError("data.prepare_scope = 'local' is the parties' own business here",
                           remedy="let each party join with --prepare")
-    if _by_columns(config):
+    if by_columns(config):
         refuse_common_preparation(config)
     if config.data.validation or config.aggregator.get("root_rows"):
         raise ConfigError("the coordinator holds no rows that it could keep back",
                           remedy="leave data.validation and aggregator.root_rows out")
 
 
-def _roster(config: Config, service: Gateway, place: Path) -> dict[str, Hello]:
+def _roster(config: Config, engine: NetworkEngine, service: Gateway, place: Path) -> dict[str, Hello]:
     """Who takes part, in a fixed order: as the config lists them, or all that are there; a resumed run keeps it."""
     path = place / _ROSTER
     asked = build("dataset", REAL_PARTIES, config.data.parameters)
     names = path.read_text(encoding="utf-8").splitlines() if path.exists() else asked.parties
     wait = build_named("engine", config.engine).wait
-    if names:
-        there = service.hub.expect(names, wait)
-    else:
-        there = service.hub.wait(lambda here: len(here) >= asked.minimum, wait)
-        if len(there) < asked.minimum:
-            raise service.hub.absent(f"only {len(there)} parties dialled in within {wait:g} s, data.minimum is "
-                                     f"{asked.minimum}")
-        names = list(there)
+    with engine.others_turn():
+        there = service.hub.expect(names, wait, engine.say) if names else \
+            service.hub.at_least(asked.minimum, wait, engine.say)
+    names = names or list(there)
     store.write_whole(path, "\n".join(names).encode())
     return {name: there[name] for name in names}
 
 
-def _by_columns(config: Config) -> bool:
+def by_columns(config: Config) -> bool:
+    """Whether parties hold different columns of the same rows."""
     return bool(build("dataset", REAL_PARTIES, config.data.parameters).columns)
 
 
-def _population(config: Config, roster: dict[str, Hello]) -> Population:
+def population_of(config: Config, roster: Mapping[str, Hello]) -> Population:
+    """The parties of a roster as the coordinator knows them; where their tables differ, that is said."""
     split = Split(**config.data.split.model_dump())
-    if _by_columns(config):
+    if by_columns(config):
         population = population_of_columns(roster, split, config.seed)
         return replace(population, overrides=overrides_of(config, population))
-    schemas = {name: hello.schema for name, hello in roster.items()}
+    schemas = {name: schema_from_json(hello.schema) for name, hello in roster.items()}
     first, *others = schemas
     for name in others:
         if schemas[name] != schemas[first]:
-            raise DataError(f"the tables of party '{first}' and party '{name}' have different schemas",
-                            remedy="agree on one schema file (tequio data schema) and join with --schema")
-    population = elsewhere(schema_from_json(schemas[first]), list(roster), [hello.rows for hello in roster.values()],
+            raise DataError(f"party '{name}' {difference(schemas[name], schemas[first], first)}",
+                            remedy="agree on one schema file (tequio data schema), and let each party join with "
+                                   "--schema FILE")
+    population = elsewhere(schemas[first], list(roster), [hello.rows for hello in roster.values()],
                            split, config.seed, {})
+    if AUTO in config.data.steps:  # whether values are missing is known at the parties alone, so it is looked after
+        whole = population.dataset
+        population = replace(population, dataset=replace(whole, source=replace(whole.source, missing="keep")))
     return replace(population, overrides=overrides_of(config, population))
+
+
+def difference(schema: Schema, other: Schema, holder: str) -> str:
+    """Where a party's schema is not that of another one, by the names of columns, each with the nearest there is."""
+    strange = [name for name in schema.names if name not in other.names]
+    lacking = [name for name in other.names if name not in schema.names]
+    if strange and lacking:
+        near = get_close_matches(strange[0], lacking, n=1) or lacking
+        return f"has a column '{strange[0]}' where party '{holder}' has '{near[0]}'"
+    if strange or lacking:
+        return f"has a column '{strange[0]}' that party '{holder}' lacks" if strange else \
+            f"lacks the column '{lacking[0]}' of party '{holder}'"
+    mine, theirs = schema.target, other.target
+    if mine.name != theirs.name:
+        return f"predicts '{mine.name}', party '{holder}' predicts '{theirs.name}'"
+    if mine != theirs:
+        return f"predicts '{mine.name}' as {mine.kind}, party '{holder}' as {theirs.kind}" if mine.kind != theirs.kind \
+            else f"knows other classes of '{mine.name}' than party '{holder}'"
+    known = {feature.name: feature for feature in other.features}
+    for feature in schema.features:
+        if feature != known[feature.name]:
+            kind = known[feature.name].kind
+            if feature.kind != kind:
+                return f"holds '{feature.name}' as {feature.kind}, party '{holder}' as {kind}"
+            return f"describes the column '{feature.name}' otherwise than party '{holder}', such as its categories"
+    return f"has its columns in another order than party '{holder}'"
 
 
 def _test_rows(config: Config, population: Population) -> Dataset | None:
     path = config.data.parameters.get("test_path")
-    return read(path, schema=population.schema, target=population.schema.target.name) if path else None
+    gaps: Missing = "keep" if population.dataset.has_missing else "error"
+    return read(path, schema=population.schema, target=population.schema.target.name, missing=gaps) if path else None
 
 
 def _preparation(config: Config, engine: NetworkEngine, population: Population, place: Path) -> Payload:
     """The steps with what the parties together fitted; a resumed run keeps what it began with."""
-    steps, path = list(config.data.prepare), place / _PREPARATION
+    steps, path = list(config.data.steps), place / _PREPARATION
     if not steps:
         return {}
     if path.exists():

@@ -23,7 +23,6 @@ from tequio.experiments.running.scenario import Scenario, make_scenario
 from tequio.experiments.running.store import Plain, find_folder, read_checkpoint
 from tequio.federation.evaluation import OwnModel
 from tequio.federation.population import Party, state_name
-from tequio.learners.trees.boosted import objective_for
 from tequio.learners.trees.learner import model_from_payload
 from tequio.learners.trees.tree import Tree
 from tequio.learners.trees.votes import Ensemble, Panel, boosted_from_xgboost
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tequio.data.catalogue.entry import Rows
     from tequio.data.dataset import Dataset, Schema
     from tequio.experiments.config.tables import Config
     from tequio.experiments.running.scenario import Scenario
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Explainable = Tree | Ensemble
 
-_KINDS = ("binary", "multiway", "forest", "boosted", "xgboost")
+_KINDS = ("binary", "multiway", "mixed", "forest", "boosted", "xgboost")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def opened(payload: Payload, schema: Schema, whose: str) -> Explainable:
         members = [opened(member["model"], schema, f"party '{member['party']}'") for member in payload["members"]]
         return Panel(tuple(members), np.asarray(payload["weights"], dtype=np.float64))  # type: ignore[arg-type]
     if payload["kind"] == "xgboost":
-        return boosted_from_xgboost(payload["document"], objective_for(schema.target))
+        return boosted_from_xgboost(payload["document"], schema)
     model: Any = model_from_payload(payload, features=len(schema.features), classes=schema.target.size, whose=whose)
     return model  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ def _own_tree(state: Payload) -> Payload | None:
     return None if model is None else tree_payload(model)
 
 
-def given_data(config: Config, data: object) -> Dataset | None:
+def given_data(config: Config, data: object) -> Rows | None:
     """The dataset that was handed over, if it is the one that the run was made with."""
     if data is None and config.data.name == GIVEN_DATA:
         raise ConfigError("this run was made with a dataset that was handed over as an object",

@@ -7,15 +7,15 @@ else in the config reveals more than the noise hides.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from tequio.attacks.attack import Attack
 from tequio.data.preprocessing import preparations
-from tequio.data.preprocessing.categories import Drop, OneHot, Ordinal, Regroup
-from tequio.data.preprocessing.scaling import Log1p
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, nearest
-from tequio.experiments.running.measuring import main_metric
+from tequio.experiments.running.headline import check_headline, main_metric
+from tequio.experiments.running.signs import TOO_LARGE
 from tequio.federation.federation import Federation
 from tequio.learners.metrics import higher_is_better
 from tequio.privacy.ledger import Terms
@@ -39,20 +39,25 @@ PREFIX = "validation."
 
 @dataclass(frozen=True)
 class Progress:
-    """What the rules remember from round to round. `reason` is empty while the run goes on."""
+    """What the rules remember from round to round: `loss` is the last one, `reason` is empty while the run goes on."""
 
     metric: str = ""
     best: float | None = None
     best_round: int = 0
     reason: str = ""
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
 class StopRules:
-    """The rules of a config."""
+    """The rules of a config. `headline` is what they look at unless they name another metric, and `ignorance` the loss
+    by which they see that training has diverged (0: they do not look).
+    """
 
     rules: Stop
     rounds: int
+    headline: str = ""
+    ignorance: float = 0.0
 
     def judge(self, progress: Progress, round: int, row: Plain, seconds: float) -> Progress:
         """The memory after a round; its `reason` says why the run ends here, if it does."""
@@ -61,7 +66,17 @@ class StopRules:
         value = found.get(progress.metric)
         if value is not None and value == value and _better(progress.metric, value, progress.best):
             progress = replace(progress, best=value, best_round=round)
-        return replace(progress, reason=self._reason(progress, round, value, row, seconds))
+        loss = row.get("train.loss", row.get(f"{PREFIX}loss"))
+        if self._diverged(progress.loss, loss, round):
+            return replace(progress, loss=loss, reason="diverged")
+        return replace(progress, loss=progress.loss if loss is None else loss,
+                       reason=self._reason(progress, round, value, row, seconds))
+
+    def _diverged(self, before: float | None, loss: float | None, round: int) -> bool:
+        """Whether the loss is absurd and does not fall; a first loss may be, where columns have large numbers."""
+        if loss is None or not self.ignorance or loss <= TOO_LARGE * self.ignorance:
+            return False
+        return not isfinite(loss) or round >= self.rounds or (before is not None and loss >= before)
 
     def _metric(self, found: Mapping[str, float]) -> str:
         """The metric the rules look at, known from the first evaluation on."""
@@ -69,7 +84,7 @@ class StopRules:
         if found and wanted and wanted not in found:
             raise ConfigError(f"[stop] the metric '{wanted}' does not exist for this data and learner",
                               remedy=nearest(wanted, found))
-        return (wanted or main_metric(found)) if found else ""
+        return (wanted or main_metric(found, self.headline)) if found else ""
 
     def _reason(self, progress: Progress, round: int, value: float | None, row: Plain,
                 seconds: float) -> str:
@@ -90,6 +105,7 @@ class StopRules:
 def check_rules(config: Config) -> None:
     """Refuse rules that nothing could ever satisfy, before work starts."""
     stop = config.stop
+    check_headline(config.evaluation.headline)
     if stop.virtual_seconds and config.devices["name"] == "instant":
         raise ConfigError("[stop] virtual_seconds looks at the virtual clock, and this run has none",
                           remedy="add a [devices] table, such as: devices = \"mobile\"")
@@ -111,9 +127,6 @@ def _better(metric: str, value: float, than: float | None) -> bool:
     return value > than if higher_is_better(metric) else value < than
 
 
-_LOOK_AT_NO_ROWS = (Drop, Log1p, OneHot, Ordinal, Regroup)
-
-
 def with_ledger(config: Config, algorithm: Algorithm, population: Population, rules: Rules, clock: Clock | None,
                 hostility: Hostility | None) -> tuple[Algorithm, Ledger | None]:
     """The algorithm with its privacy mechanism ready for work, and the ledger of the run, if it is to be private."""
@@ -129,12 +142,19 @@ def with_ledger(config: Config, algorithm: Algorithm, population: Population, ru
     return algorithm, ledger
 
 
+_VOID, _CAVEAT = "this run is not private", "privacy does not cover this"
+
+
 def privacy_warnings(ledger: Ledger | None) -> list[str]:
     """What somebody who relies on the ledger should be told before the run."""
     if ledger is None:
         return []
-    return [f"this run is not private: {reason}" for reason in ledger.voids] or \
-        [f"privacy does not cover this: {caveat}" for caveat in ledger.caveats]
+    return [f"{_VOID}: {reason}" for reason in ledger.voids] or [f"{_CAVEAT}: {caveat}" for caveat in ledger.caveats]
+
+
+def is_about_privacy(warning: str) -> bool:
+    """Whether a warning of a run says what its privacy does not cover."""
+    return warning.startswith((_VOID, _CAVEAT))
 
 
 def _chosen_by_rows(config: Config) -> Iterator[str]:
@@ -143,7 +163,7 @@ def _chosen_by_rows(config: Config) -> Iterator[str]:
     if (stop.target is not None or stop.patience) and how.split.validation and "parties" in config.evaluation.at:
         yield ("stop.target and stop.patience look at the parties' own validation rows: judge models on rows of the "
                "coordinator (data.validation = 0.1, data.split.validation = 0)")
-    fitted = [step for step in preparations(how.prepare) if not isinstance(step, _LOOK_AT_NO_ROWS)]
+    fitted = [step for step in preparations(how.steps) if step.looks_at_rows()]
     if fitted and how.prepare_scope == "federated":
         yield ("data.prepare shares exact statistics of the parties' rows: set data.prepare_scope = 'local', or "
                "prepare the data beforehand")

@@ -10,6 +10,7 @@ import numpy as np
 from tequio.algorithms.adoption import Adoption, adopt, evaluate_adopted, evaluate_fine_tuned
 from tequio.attacks.hostility import honest
 from tequio.errors import ConfigError
+from tequio.experiments.running.headline import main_metric
 from tequio.experiments.running.participation import by_group, jain_index
 from tequio.experiments.running.table import Table
 from tequio.federation.federation import Traffic
@@ -18,14 +19,14 @@ from tequio.learners.label_metrics import at_labels, label_scores
 from tequio.learners.metrics import higher_is_better, merge, spread, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset, Target
     from tequio.experiments.config.tables import Config, Evaluation
     from tequio.experiments.running.scenario import Scenario
-    from tequio.federation.algorithm import Algorithm, State
+    from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
     from tequio.learners.learner import Tally
 
@@ -38,12 +39,14 @@ BALANCED = ("balanced_accuracy", "auc")
 
 @dataclass(frozen=True)
 class Measured:
-    """Named metrics of one evaluation, one row a party, one a party and label, and what it cost to ask."""
+    """Named metrics of one evaluation, one row a party, one a party and label, and what it cost to ask. `constant` is
+    the class that every test row was given, if it is the same for all."""
 
     metrics: Metrics
     parties: Table
     traffic: Traffic
     labels: Table
+    constant: str = ""
 
 
 def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: State) -> Measured:
@@ -53,13 +56,15 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
     table = Table()
     target = federation.schema.target
     by_label: dict[str, dict[int, Tally]] = {}
+    constant = ""
     if "coordinator" in how.at:
-        metrics |= _at_coordinator(scenario, asking, state)
+        found, constant = _at_coordinator(scenario, asking, state)
+        metrics |= found
         metrics |= attack_success(scenario, asking, state)
         metrics |= by_domain(scenario, asking, state) | _other_answers(scenario, asking, state) if how.by_domain else {}
         by_label = _common_rows(scenario, asking, state)
         for name, tallies in by_label.items():
-            metrics |= named(name, differences(asking, tallies, party_table(asking, tallies))) if tallies else {}
+            metrics |= _summary(asking, name, tallies, scenario.headline)
     if "parties" in how.at:
         asked = evaluating_parties(asking, how.parties)
         split = scenario.population.split
@@ -69,9 +74,19 @@ def measure(scenario: Scenario, how: Evaluation, federation: Federation, state: 
         if split.test:
             tallies = scenario.algorithm.evaluate(asking, state, "test", asked)
             table = party_table(asking, tallies)
-            metrics |= _between_parties(asking, tallies, table) if tallies else {}
+            metrics |= _between_parties(asking, tallies, table, scenario.headline) if tallies else {}
             by_label["parties"] = tallies
-    return Measured(metrics, table, asking.traffic, label_table(asking, by_label))
+            constant = constant or (one_answer(target, pooled(asking, tallies)) if tallies and
+                                    "coordinator" not in how.at else "")
+    return Measured(metrics, table, asking.traffic, label_table(asking, by_label), constant)
+
+
+def one_answer(target: Target, tally: Tally) -> str:
+    """The class that all rows were given although they are of several; empty where there is none."""
+    if "confusion" not in tally:
+        return ""
+    given, actual = (np.flatnonzero(tally["confusion"].sum(axis=axis)) for axis in (0, 1))
+    return target.names[given[0]] if len(given) == 1 and len(actual) > 1 else ""
 
 
 def _common_rows(scenario: Scenario, federation: Federation, state: State) -> dict[str, dict[int, Tally]]:
@@ -80,14 +95,16 @@ def _common_rows(scenario: Scenario, federation: Federation, state: State) -> di
     return scenario.algorithm.score_at_parties(federation, state, rows) if rows is not None and len(rows) else {}
 
 
-def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> Metrics:
-    """On the coordinator's own rows: test, and validation too where the parties keep none for that."""
+def _at_coordinator(scenario: Scenario, federation: Federation, state: State) -> tuple[Metrics, str]:
+    """On the coordinator's own rows: test, and validation too where the parties keep none for that; and the class that
+    all test rows were given, if there is one."""
     own = {"test": scenario.test, "validation": None if scenario.population.split.validation else scenario.validation}
-    metrics: Metrics = {}
+    target, metrics, constant = federation.schema.target, dict[str, float](), ""
     for name, rows in own.items():
         tally = scenario.algorithm.score(federation, state, rows) if rows is not None and len(rows) else None
-        metrics |= named(name, summarise(federation.schema.target, tally)) if tally is not None else {}
-    return metrics
+        metrics |= named(name, summarise(target, tally)) if tally is not None else {}
+        constant = one_answer(target, tally) if tally is not None and name == "test" else constant
+    return metrics, constant
 
 
 def _other_answers(scenario: Scenario, federation: Federation, state: State) -> Metrics:
@@ -100,14 +117,15 @@ def _other_answers(scenario: Scenario, federation: Federation, state: State) -> 
     return found
 
 
-def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
+def _between_parties(federation: Federation, tallies: Mapping[int, Tally], table: Table, headline: str) -> Metrics:
     """How the parties differ, and their categories where there are such."""
-    found = differences(federation, tallies, table)
-    metric = next(name.rpartition(".")[0] for name in found)
-    if higher_is_better(metric):
+    found = differences(federation, tallies, table, headline)
+    main = dict.fromkeys([next(name.rpartition(".")[0] for name in found), *([headline] if headline in table.columns
+                                                                             else [])])
+    for metric in filter(higher_is_better, main):
         found[f"{metric}.jain"] = jain_index([value for value in table[metric] if value is not None])
     by_category: Metrics = {}
-    for name in (metric, *(name for name in BALANCED if name in table.columns)):
+    for name in dict.fromkeys([*main, *(name for name in BALANCED if name in table.columns)]):
         by_category |= by_group(federation, tallies, name)
     return named("parties", found) | named("groups", by_category)
 
@@ -180,26 +198,20 @@ def pooled(federation: Federation, tallies: Mapping[int, Tally]) -> Tally:
     return merge(at_labels(tally, labels[party], size) for party, tally in tallies.items())
 
 
-def main_metric(names: Iterable[str]) -> str:
-    """The metric that stands for the rest: the first that is not the loss."""
-    known = list(names)
-    return next((name for name in known if name != "loss"), "loss")
-
-
 def named(prefix: str, metrics: Metrics) -> Metrics:
     """Metrics with a prefix to their names."""
     return {f"{prefix}.{name}": value for name, value in metrics.items()}
 
 
-def differences(federation: Federation, tallies: Mapping[int, Tally], table: Table) -> Metrics:
-    """The main metric, macro-F1 and the loss: of all rows together, and how the parties spread around it.
+def differences(federation: Federation, tallies: Mapping[int, Tally], table: Table, headline: str = "") -> Metrics:
+    """The main metric, the headline, macro-F1 and the loss: of all rows together, and how the parties spread around it.
 
     Of labels there is no one metric that stands for the rest, and where one class is rare accuracy hides it: the others
     (of classes, those that weigh classes alike) come with their mean over parties.
     """
     target = federation.schema.target
     whole = summarise(target, pooled(federation, tallies))
-    main = dict.fromkeys([main_metric(whole), *(name for name in ("f1_macro", "loss") if name in whole)])
+    main = dict.fromkeys([main_metric(whole), *(name for name in (headline, "f1_macro", "loss") if name in whole)])
     others = whole if target.kind == "multilabel" else [name for name in BALANCED if name in whole]
     found: Metrics = {}
     for metric in [*main, *(name for name in others if name not in main)]:
@@ -271,24 +283,24 @@ def _routes(scenario: Scenario, federation: Federation, state: State, domain: st
     return found
 
 
-def hand_over(config: Config, algorithm: Algorithm, federation: Federation, state: State,
+def hand_over(config: Config, scenario: Scenario, federation: Federation, state: State,
               measured: Measured) -> Measured:
     """The last evaluation, with that of adopted and of fine-tuned models, and of newcomers, beside it."""
-    how = config.adoption
+    how, algorithm, headline = config.adoption, scenario.algorithm, scenario.headline
     if not how.if_better and not how.fine_tune_epochs and not federation.rules.held_out:
         return measured
     asking = replace(federation.off_the_clock(), traffic=measured.traffic)
     if federation.rules.held_out:
-        measured = replace(measured, metrics=measured.metrics | _newcomers(asking, algorithm, state))
+        measured = replace(measured, metrics=measured.metrics | _newcomers(asking, scenario, state))
     parties = evaluating_parties(asking, config.evaluation.parties)
     metrics = dict(measured.metrics)
     if how.fine_tune_epochs:
         tuned = evaluate_fine_tuned(asking, algorithm, state, "test", parties, epochs=how.fine_tune_epochs)
-        metrics |= _summary(asking, "fine_tuned", tuned)
+        metrics |= _summary(asking, "fine_tuned", tuned, headline)
     if how.if_better:
         decisions = adopt(asking, algorithm, state, parties, Adoption(how.metric))
         metrics["adopted.share"] = sum(decision["adopted"] for decision in decisions.values()) / len(decisions)
-        metrics |= _summary(asking, "adopted", evaluate_adopted(asking, algorithm, "test", parties))
+        metrics |= _summary(asking, "adopted", evaluate_adopted(asking, algorithm, "test", parties), headline)
         said = {asking.name(party): str(decision["adopted"]).lower() for party, decision in decisions.items()}
         for row in measured.parties.rows:
             row["adopted"] = said.get(str(row["party"]))
@@ -296,12 +308,14 @@ def hand_over(config: Config, algorithm: Algorithm, federation: Federation, stat
     return replace(measured, metrics=metrics, traffic=asking.traffic)
 
 
-def _newcomers(federation: Federation, algorithm: Algorithm, state: State) -> dict[str, float]:
+def _newcomers(federation: Federation, scenario: Scenario, state: State) -> dict[str, float]:
     """How parties that never took part fare with what the federation made (`newcomers.*`)."""
     parties = np.array(sorted(federation.index(name) for name in federation.rules.held_out), dtype=np.int64)
-    algorithm.welcome(federation, state, parties)
-    return _summary(federation, "newcomers", algorithm.evaluate(federation, state, "test", parties))
+    scenario.algorithm.welcome(federation, state, parties)
+    tallies = scenario.algorithm.evaluate(federation, state, "test", parties)
+    return _summary(federation, "newcomers", tallies, scenario.headline)
 
 
-def _summary(federation: Federation, prefix: str, tallies: Mapping[int, Tally]) -> dict[str, float]:
-    return named(prefix, differences(federation, tallies, party_table(federation, tallies))) if tallies else {}
+def _summary(federation: Federation, prefix: str, tallies: Mapping[int, Tally], headline: str) -> dict[str, float]:
+    table = party_table(federation, tallies)
+    return named(prefix, differences(federation, tallies, table, headline)) if tallies else {}

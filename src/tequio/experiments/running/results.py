@@ -72,6 +72,11 @@ class Result:
         """What the privacy ledger states: epsilon, delta, what it hangs on, in `words` too; empty without a ledger."""
         return dict(self.summary.get("privacy", {}))
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is going wrong, each in one sentence with the key to change."""
+        return [str(message) for message in self.summary.get("warnings", [])]
+
     @cached_property
     def labels(self) -> Table:
         """Of a multi-label target one row a party and label, of the last evaluation; else empty."""
@@ -164,15 +169,17 @@ class Result:
     def __repr__(self) -> str:
         if not is_finished(self.folder):
             return f"a run that is not finished\n  folder      {self.folder}"
-        return "\n".join([self._title(), *(f"  {name:<20}{text}" for name, text in self._headlines().items())])
+        return "\n".join([self._title(), *(f"  {name:<19} {text}" for name, text in self._headlines().items())])
 
     def _repr_html_(self) -> str:
         if not is_finished(self.folder):
             return f"<pre>{escape(repr(self))}</pre>"
-        names = ("run", "algorithm", "data", "parties", "rounds", "stopped", "seconds", "bytes_up", "bytes_down")
-        rest = {name: shown(value) for name, value in ({name: self.summary[name] for name in names} |
-                                                       self.summary["metrics"]).items()}
-        return (f"<b>{escape(self._title())}</b>{_html_table(self._headlines())}{self._drawing()}"
+        names = ("run", "algorithm", "data", "parties", "rounds", "stopped", "seconds", "bytes_up", "bytes_down",
+                 "evaluation_bytes_up", "evaluation_bytes_down")
+        facts = {f"training_{name}" if name.startswith("bytes") else name: self.summary[name] for name in names}
+        rest = {name: shown(value) for name, value in (facts | self.summary["metrics"]).items()}
+        told = f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in self.warnings)}</ul>" if self.warnings else ""
+        return (f"<b>{escape(self._title())}</b>{_html_table(self._headlines())}{told}{self._drawing()}"
                 f"<details><summary>all metrics</summary>{_html_table(rest)}</details>")
 
     def _title(self) -> str:

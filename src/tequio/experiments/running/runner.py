@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tequio
-from tequio.errors import ConfigError, PayloadError, QuorumError
+from tequio.errors import ConfigError, PartyError, PayloadError, QuorumError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
 from tequio.experiments.running import store
+from tequio.experiments.running.headline import measured_headline, require_measured
 from tequio.experiments.running.limits import Progress, StopRules
 from tequio.experiments.running.measuring import Measured, among_honest, hand_over, measure
 from tequio.experiments.running.participation import participation, participation_table, selection_metrics
 from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
 from tequio.experiments.running.results import Result, model_sha256, write_model, write_round_model
 from tequio.experiments.running.scenario import Scenario, make_engine, make_scenario
+from tequio.experiments.running.signs import signs_in_results
 from tequio.experiments.running.store import Checkpoint, Pace, Plain, read_checkpoint, write_checkpoint
 from tequio.experiments.running.transcripts import kept_transcript, write_messages
 from tequio.federation.aggregation import difference, squared_norm
@@ -37,14 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tequio.data.dataset import Dataset
+    from tequio.data.catalogue.entry import Rows
     from tequio.experiments.config.tables import Config
     from tequio.federation.algorithm import State
     from tequio.federation.exchange import Engine
     from tequio.learners.answers import Answer
 
 
-def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listener = ignore,
+def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener = ignore,
                folder: Path | None = None, scenario: Scenario | None = None, engine: Engine | None = None) -> Result:
     """Run a config to its end in a new run folder, or in `folder`, going on from its checkpoint if it has one.
 
@@ -52,12 +54,14 @@ def run_config(config: Config, *, dataset: Dataset | None = None, listen: Listen
     """
     listen("prepare", {"name": config.name, "rounds": config.rounds})
     scenario = scenario or make_scenario(config, dataset)
+    engine = engine or make_engine(config)
+    parent_is_new = not os.path.exists(config.output.folder)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     checkpoint = read_checkpoint(place)
     (place / store.SUMMARY).unlink(missing_ok=True)
     store.write_whole(place / store.CONFIG, resolved_toml(config).encode())
-    engine = engine or make_engine(config)
-    with (tracked(config, place, listen) as heard,
+    with (store.kept_if_begun(place, is_new=folder is None, parent_is_new=parent_is_new),
+          tracked(config, place, listen) as heard,
           closing(Recorder(place, heard, checkpoint.kept if checkpoint else None)) as recorder, closing(engine)):
         store.write_json(place / store.ENVIRONMENT, describe_environment())
         try:
@@ -109,7 +113,8 @@ class Run:
     def __init__(self, config: Config, scenario: Scenario, engine: Engine, recorder: Recorder, folder: Path) -> None:
         self._config, self._scenario, self._engine = config, scenario, engine
         self._recorder, self._folder = recorder, folder
-        self._rules = StopRules(config.stop, config.rounds)
+        self._rules = StopRules(config.stop, config.rounds, scenario.headline, scenario.ignorance)
+        self._warnings, self._cause = list(scenario.warnings), ""
         self._situation = Situation()
         self._measured: Measured | None = None
         self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
@@ -122,7 +127,11 @@ class Run:
         state = self._start(checkpoint)
         pace = Pace(self._config.output.checkpoint_every)
         while not self._situation.progress.reason:
-            state = self._round(state)
+            try:
+                state = self._round(state)
+            except PartyError as error:
+                self._end_diverged(error, state)
+                break
             if pace.due(self._federation.round) or self._situation.progress.reason or self._is_secret:
                 pace.took(self._save(state))
             else:
@@ -131,11 +140,14 @@ class Run:
 
     def _start(self, checkpoint: Checkpoint | None) -> State:
         facts = {"folder": str(self._folder), "name": self._config.name, "rounds": self._config.rounds,
-                 "parties": len(self._federation), "algorithm": self._config.algorithm["name"]}
+                 "parties": len(self._federation), "algorithm": self._config.algorithm["name"],
+                 "headline": self._scenario.headline}
         if checkpoint is None:
             self._recorder.event("start", facts)
             for warning in self._scenario.warnings:
                 self._recorder.event("warning", {"message": warning})
+            for note in self._scenario.notes:
+                self._recorder.event("note", {"message": note})
             if self._scenario.facts:
                 self._recorder.event("data", dict(self._scenario.facts))
             started = time.perf_counter()
@@ -180,6 +192,16 @@ class Run:
         self._recorder.event("round", row)
         return after
 
+    def _end_diverged(self, error: PartyError, state: State) -> None:
+        """End with the model before this round, where training led a party to numbers that are none."""
+        if not error.diverged:
+            raise error
+        self._federation.round -= 1
+        self._situation.progress = replace(self._situation.progress, reason="diverged")
+        self._cause = error.message
+        if self._measured is None or self._federation.round % self._config.evaluation.every:
+            self._measure(state)
+
     def _keep_model(self, state: State) -> None:
         every, round = self._config.output.models_every, self._federation.round
         if every and round % every == 0:
@@ -221,6 +243,7 @@ class Run:
 
     def _measure(self, state: State) -> dict[str, float]:
         self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
+        require_measured(self._config.evaluation.headline, self._measured.metrics)
         spent = self._situation.evaluation
         spent.bytes_up += self._measured.traffic.bytes_up
         spent.bytes_down += self._measured.traffic.bytes_down
@@ -239,10 +262,9 @@ class Run:
     def _finish(self, state: State) -> None:
         if self._measured is None:  # killed between the last checkpoint and this point
             self._measured = measure(self._scenario, self._config.evaluation, self._federation, state)
-        algorithm = self._scenario.algorithm
-        model = algorithm.result(state)
+        model = self._scenario.algorithm.result(state)
         sha256 = model_sha256(model, self._fingerprints(state))
-        final = hand_over(self._config, algorithm, self._federation, state, self._measured)
+        final = hand_over(self._config, self._scenario, self._federation, state, self._measured)
         store.write_whole(self._folder / store.PARTIES, final.parties.to_csv().encode())
         if len(final.labels):
             store.write_whole(self._folder / store.LABELS, final.labels.to_csv().encode())
@@ -253,8 +275,12 @@ class Run:
             self._federation.notary.append("end", {"rounds": self._federation.round,
                                                    "model_sha256": summary["model_sha256"]})
         summary["metrics"] |= final.metrics
+        summary["headline"] = measured_headline(self._scenario.headline, summary["metrics"])
         if self._scenario.ledger is not None:
             summary["privacy"] = statement(self._scenario.ledger)
+        for sign in signs_in_results(self._config, summary["metrics"], final.constant, summary["stopped"],
+                                     self._cause):
+            self._warn(sign)
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)
         took_part = participation(self._folder, len(self._federation))
@@ -273,9 +299,14 @@ class Run:
             with store.explained(self._folder / folder.FOLDER):
                 sha256 = folder.save(model, self._folder / folder.FOLDER)
         except (ConfigError, PayloadError, QuorumError) as cause:  # the run itself is sound
-            self._recorder.event("warning", {"message": f"nobody can ask this model about rows: {cause.message}"})
+            self._warn(f"this model cannot be asked about rows: {cause.message}")
             return {}
         return {"model_folder": folder.FOLDER, "model_folder_sha256": sha256}
+
+    def _warn(self, message: str) -> None:
+        """Say something on the screen, and in the record of the run."""
+        self._warnings.append(message)
+        self._recorder.event("warning", {"message": message})
 
     def _fingerprints(self, state: State) -> list[str]:
         """Hashes of the parties' own models, which stay with them; of those parties that can still be reached."""
@@ -297,7 +328,7 @@ class Run:
                 "parties": len(self._federation), "seconds": now.seconds, "bytes_up": now.training.bytes_up,
                 "bytes_down": now.training.bytes_down, "messages": now.training.messages,
                 "evaluation_bytes_up": now.evaluation.bytes_up, "evaluation_bytes_down": now.evaluation.bytes_down,
-                "warnings": list(self._scenario.warnings)}
+                "warnings": self._warnings}
 
 
 def trained_model(config: Config, scenario: Scenario, federation: Federation, engine: Engine, state: State) -> Model:

@@ -18,10 +18,12 @@ from tequio.data.catalogue.entry import Loaded, facts_of
 from tequio.data.dataset import Dataset, Source
 from tequio.data.noise import FeatureNoise, with_noise
 from tequio.data.partition import Partition, Split, hold_out
-from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations
+from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations, settled
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import GIVEN_DATA, build_named
+from tequio.experiments.running.headline import headline_of
 from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
+from tequio.experiments.running.signs import loss_of_ignorance, signs_in_data
 from tequio.federation.algorithm import part_types, with_parts
 from tequio.federation.averaging import check_pooling
 from tequio.federation.clock import Clock
@@ -29,6 +31,7 @@ from tequio.federation.devices import Always, Instant, consenting
 from tequio.federation.federation import Rules
 from tequio.federation.population import Population
 from tequio.federation.rng import stream
+from tequio.learners.learner import takes_of
 from tequio.models.rows import Reading
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.data.catalogue.entry import CatalogueDataset
+    from tequio.data.catalogue.entry import CatalogueDataset, Rows
     from tequio.data.preprocessing import Preparation
     from tequio.experiments.config.tables import Config, Data
     from tequio.experiments.config.toml import Given
@@ -51,12 +54,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a run needs besides the engine. `warnings` are for the record and the screen, `facts` for the record.
+    """All that a run needs besides the engine. `warnings` are for the record and the screen, and so are `notes` on what
+    columns were taken for; `facts` are for the record.
 
     `test` and `validation` are rows of the coordinator's own: to report on, and to judge models by; `root` are those
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
     `announced` is what real parties have to be told of their data in this run, and `reading` says how rows become what
-    the model is asked about.
+    the model is asked about. `headline` is the metric that stands for the run, and `ignorance` the loss by which to see
+    that it diverges (0: there is none, or the run is attacked and may end in any way).
     """
 
     population: Population
@@ -73,12 +78,16 @@ class Scenario:
     ledger: Ledger | None = None
     announced: Mapping[str, object] = field(default_factory=dict)
     reading: Reading | None = None
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    ignorance: float = 0.0
 
 
-def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
+def make_scenario(config: Config, dataset: Rows | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    algorithm = make_algorithm(config)
     raw = train
     train, validation = _kept_back(config, train)
     train, root = _root_rows(config, train)
@@ -89,18 +98,32 @@ def make_scenario(config: Config, dataset: Dataset | None = None) -> Scenario:
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
+    config = with_steps(config, population, algorithm)
     population, (test, validation, root), fitted = prepared(population, (test, validation, root), config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
-    algorithm = make_algorithm(config)
     check_pooling(algorithm.components, population.schema)
     if hostility is not None:
         algorithm = with_parts(algorithm, attack=hostility)
     algorithm, ledger = with_ledger(config, algorithm, population, rules, clock, hostility)
     reading = Reading.of(raw, *fitted)
+    if config.data.steps:
+        facts["prepare"] = config.data.steps
     if ledger is not None:  # no budget pays for what the most frequent categories say of the rows
         reading = replace(reading, usual=raw.source.usual)
     return Scenario(population, test, validation, algorithm, build_named("topology", config.topology), rules, clock,
-                    (*warnings, *privacy_warnings(ledger)), root, hostility, facts, ledger, reading=reading)
+                    (*warnings, *signs_in_data(config, population, raw, algorithm), *privacy_warnings(ledger)), root,
+                    hostility, facts, ledger, reading=reading,
+                    headline=headline_of(config.evaluation.headline, train.schema.target, train),
+                    ignorance=0.0 if hostility is not None else loss_of_ignorance(raw), notes=raw.source.notes)
+
+
+def with_steps(config: Config, population: Population, algorithm: Algorithm) -> Config:
+    """The config with the steps that `auto` stands for, now that the table and the learner are known."""
+    learner = algorithm.components.learner
+    takes = frozenset[str]() if learner is None else takes_of(learner, algorithm)
+    steps = settled(config.data.steps, population.dataset, takes, may_widen=population.partition.columns is None,
+                    flags=config.data.prepare_scope == "federated")  # apart, parties would not flag the same columns
+    return config.model_copy(update={"data": config.data.model_copy(update={"prepare": steps})})
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -149,13 +172,13 @@ def training_rows(config: Config) -> Dataset:
     return _coordinator_data(config, None)[0]
 
 
-def _coordinator_data(config: Config, dataset: Dataset | None) -> tuple[Dataset, Dataset | None]:
+def _coordinator_data(config: Config, dataset: Rows | None) -> tuple[Dataset, Dataset | None]:
     """Rows for the parties and rows that the coordinator keeps: the official test part, or a held-out share."""
     if config.data.name == GIVEN_DATA and dataset is None:
         raise ConfigError("this config was made for a dataset that was handed over as an object",
                           remedy="hand it over again: tequio.run(config, data=...)")
     own = {"name": config.data.name, **config.data.parameters}
-    loaded = _loaded(own) if dataset is None else Loaded(dataset)
+    loaded = _loaded(own) if dataset is None else dataset if isinstance(dataset, Loaded) else Loaded(dataset)
     if loaded.test is not None or not config.data.test:
         return loaded.train, loaded.test
     return hold_out(loaded.train, config.data.test, stream(config.seed, "hold out"))
@@ -245,13 +268,17 @@ def _check_classes(population: Population, policy: str) -> tuple[str, ...]:
     lonely = one_class_parties(population)
     if not len(lonely):
         return ()
+    target, codes = population.schema.target, np.unique(population.dataset.target)
+    if len(codes) == 1 and policy == "error":
+        raise DataError(f"there is nothing to learn: '{target.name}' is '{target.names[codes[0]]}' in every row",
+                        remedy="name the column to predict: data.target = \"COLUMN\"")
     listed = ", ".join(f"'{population.name(int(party))}'" for party in lonely[:5])
     message = (f"{len(lonely)} of {len(population)} parties have rows of one class only: party {listed}"
                f"{', ...' if len(lonely) > 5 else ''}")
     if policy == "error":
         raise DataError(message, remedy="deal the rows with less skew or to fewer parties ([data.partition]), or set "
                                         "data.one_class = 'allow' if this is what you want to study")
-    return (message,)
+    return (f"{message}; to give them others deal the rows with less skew ([data.partition])",)
 
 
 def one_class_parties(population: Population) -> NDArray[np.int64]:
@@ -272,7 +299,7 @@ def prepared(population: Population, kept: Kept, how: Data) -> tuple[Population,
     Federated: each party fits its own training rows and the merged statistics are used by all. Local: everyone uses
     statistics of its own rows only, the coordinator those of each of its own sets (it has no others).
     """
-    steps = preparations(how.prepare)
+    steps = preparations(how.steps)
     if not steps:
         return population, kept, (Fitted(), {})
     if population.partition.columns is not None:
@@ -331,4 +358,4 @@ def _stacked(parts: Sequence[Dataset]) -> Dataset:
                       if first.schema.target.kind != "none" else None, name=first.name,
                       ids=np.concatenate([part.ids for part in parts]),
                       groups=np.concatenate([part.groups for part in parts])
-                      if first.source.groups is not None else None)
+                      if first.source.groups is not None else None, missing=first.source.missing)

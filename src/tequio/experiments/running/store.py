@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tequio.errors import PayloadError, RunError
+from tequio.errors import ConfigError, DataError, MissingExtra, PayloadError, RunError
 from tequio.federation import payload
 from tequio.federation.algorithm import State
 
@@ -55,6 +56,19 @@ def new_folder(parent: str | Path, name: str, identity: str) -> Path:
     raise RunError(f"no free name for a run folder like '{label}'", remedy="choose another output.folder")
 
 
+@contextmanager
+def kept_if_begun(folder: Path, *, is_new: bool, parent_is_new: bool) -> Iterator[None]:
+    """Take what is new of a run folder away again where a mistake in config or data ends the run before its first
+    round."""
+    try:
+        yield
+    except (ConfigError, DataError, MissingExtra):
+        metrics = folder / METRICS
+        if is_new and not (metrics.is_file() and metrics.stat().st_size):
+            shutil.rmtree(folder.parent if parent_is_new else folder, ignore_errors=True)
+        raise
+
+
 def safe_name(text: str) -> str:
     """A text as part of a folder's name."""
     return re.sub(r"[^\w.=+-]+", "_", text)
@@ -79,7 +93,7 @@ def explained(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        remedy = "check that the folder exists and may be written, or choose another output.folder"
+        remedy = "check that the folder exists and may be written, or set output.folder to another one (--out FOLDER)"
         if cause.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = f"free some space, then go on from the last checkpoint: tequio run --resume {place.parent}"
         raise RunError(f"'{place}' cannot be written: {cause.strerror or cause}", remedy=remedy) from cause

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError, MissingExtra, nearest
-from tequio.experiments.running.measuring import main_metric
+from tequio.experiments.running.headline import common_headline, measured_headline
 from tequio.experiments.running.table import shown
 from tequio.experiments.sweep import short_key
 from tequio.learners.metrics import METRICS
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
 
 
-STOPPED = {"rounds": "all rounds done", "target": "target reached", "patience": "no improvement on validation rows",
+STOPPED = {"rounds": "all rounds done", "diverged": "the run has diverged",
+           "target": "target reached", "patience": "no improvement on validation rows",
            "convergence": "the model stopped moving", "seconds": "time is up", "virtual_seconds": "virtual time is up",
            "worse": "validation loss and accuracy got worse twice in a row",
            "personal phase done": "the personal phase is done",
@@ -41,8 +42,13 @@ def runs_of(result: Result) -> dict[str, Result]:
 
 def headline_metric(result: Result) -> str:
     """The metric that stands for the run: 'accuracy', 'rmse', 'inertia', ...; empty where nothing was measured."""
-    present = {part for name in result.summary["metrics"] for part in name.split(".")}
-    return main_metric(name for name in METRICS if name in present) if present else ""
+    return measured_headline(result.summary.get("headline", ""), result.summary["metrics"])
+
+
+def sweep_headline(swept: SweepResult) -> str:
+    """The metric that stands for the runs of a sweep, which may be of several datasets."""
+    found = [headline_metric(result) for result in swept.results]
+    return common_headline(found) or found[0]
 
 
 def headlines(result: Result) -> dict[str, str]:
@@ -57,7 +63,8 @@ def headlines(result: Result) -> dict[str, str]:
                                     for name, run in result.baselines.items()),
              "privacy": f"epsilon {result.privacy['epsilon']:.4g}" if result.privacy.get("epsilon") else "",
              "rounds": f"{summary['rounds']}: {STOPPED.get(summary['stopped'], summary['stopped'])}, "
-                       f"{_virtual_time(summary) or in_time(summary['seconds'])}"}
+                       f"{_virtual_time(summary) or in_time(summary['seconds'])}",
+             "warnings": f"{len(result.warnings)}: see result.warnings" if result.warnings else ""}
     return {name: text for name, text in found.items() if text.strip()}
 
 
@@ -86,8 +93,10 @@ def _runs_table(result: Result, metric: str, filled: dict[str, list[str]]) -> Ri
     for position, name in enumerate(runs):
         style = "bold cyan" if runs[name] is result else ""
         table.add_row(_broken(name), *[cells[position] for cells in filled.values()], style=style)
-    if len(runs) > 1 and result.config.attack:
-        table.caption = "Nobody attacks the baselines."
+    notes = ["Baselines are not attacked."] if len(runs) > 1 and result.config.attack else []
+    if any(title.startswith("bytes") for title in filled):
+        notes.append("Bytes are those of training, without evaluation.")
+    table.caption, table.caption_justify = " ".join(notes) or None, "left"
     return table
 
 
@@ -98,7 +107,7 @@ def _broken(name: str) -> str:
 
 def sweep_table(swept: SweepResult) -> RichTable:
     """One row a combination: mean and standard deviation over seeds of the headline metrics."""
-    metric = headline_metric(swept.results[0])
+    metric = sweep_headline(swept)
     titles = {f"test.{metric}": f"test\n{metric}", f"parties.{metric}.mean": "at parties\nmean",
               f"parties.{metric}.worst_decile": "at parties\nworst tenth",
               f"validation.{metric}": f"validation\n{metric}"}

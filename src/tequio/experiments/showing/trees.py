@@ -14,7 +14,7 @@ import numpy as np
 
 from tequio.errors import ConfigError
 from tequio.experiments.running.store import write_whole
-from tequio.learners.trees.explain import condition
+from tequio.learners.trees.explain import answer_at, condition
 from tequio.learners.trees.text import count_text
 from tequio.learners.trees.tree import LEAF
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Schema
     from tequio.experiments.explaining.sources import PartyTrees
     from tequio.experiments.running.store import Plain
-    from tequio.learners.trees.explain import Explanation
+    from tequio.learners.trees.explain import Condition, Explanation
     from tequio.learners.trees.tree import Tree
 
 
@@ -63,7 +63,7 @@ def opened_nodes(tree: Tree, most: int, path: Iterable[int] = ()) -> set[int]:
 
     A node whose children would make it more than `most` nodes in all stays closed.
     """
-    held = (tree.children != LEAF).sum(axis=1)
+    held = (tree.branches != LEAF).sum(axis=1)
     opened = {node for node in (0, *path) if held[node]}
     shown = 1 + sum(int(held[node]) for node in opened)
     for node in np.lexsort((-tree.support, tree.depths)).tolist():
@@ -80,16 +80,23 @@ def _plain_tree(shown: ShownTree, schema: Schema) -> Plain:
 
 
 def _node(tree: Tree, schema: Schema, node: int, below: int) -> Plain:
-    children = [int(child) for child in tree.children[node] if child != LEAF]
+    children = [int(child) for child in tree.branches[node] if child != LEAF]
     conditions = [condition(tree, node, child, schema) for child in children]
     leaf = tree.feature[node] == LEAF
-    label = schema.target.names[int(tree.probabilities[node].argmax())]
+    label = answer_at(tree, node, schema)
     return {"id": node, "depth": int(tree.depths[node]), "children": children,
-            "branches": [step.value if step.relation == "==" else f"{step.relation} {step.value}"
-                         for step in conditions],
+            "branches": [_branch_text(step) for step in conditions],
             "title": label if leaf else schema.names[int(tree.feature[node])],
-            "label": "leaf" if leaf else f"mostly {label}", "support": count_text(tree.support[node]),
-            "shares": [round(float(share), 4) for share in tree.probabilities[node]], "below": below}
+            "label": "leaf" if leaf else f"{'mostly' if tree.value is None else 'mean'} {label}",
+            "support": count_text(tree.support[node]),
+            "shares": [round(float(share), 4) for share in tree.probabilities[node]] if tree.value is None else [],
+            "below": below}
+
+
+def _branch_text(step: Condition) -> str:
+    """What a branch asks, without the column that stands in the node."""
+    text = step.value if step.relation == "==" else f"{step.relation} {step.value}"
+    return f"{text} or missing" if step.or_missing else text
 
 
 def _descendants(tree: Tree) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tequio.learners.trees.rules import Rules
     from tequio.learners.trees.tree import Kind
 
-    Box = tuple[NDArray[np.float64], NDArray[np.float64]]
-    """Where the rows of a node lie: above the first and up to the second on every column."""
+    Box = tuple[Array, ...]
+    """Where the rows of a node lie: above the first and up to the second on every column, or in which cells of each."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,27 @@ class Split:
     """How a node is split, and how much that tells. Child k is at place `branches[k]`."""
 
     gain: float
-    column: int
-    cut: float
+    place: Place
     branches: tuple[int, ...]
     children: tuple[Node, ...] = field(repr=False)
+
+
+class Place(NamedTuple):
+    """Where a candidate splits: the column, the cut (NaN for categories), and for mixed trees each category's branch.
+
+    The last of the `ways` is the branch of missing values, -1 where nobody has met any.
+    """
+
+    column: int
+    cut: float
+    ways: tuple[int, ...] = ()
 
 
 class Splitter(Protocol):
     """Knows what a node says and how it is split best."""
 
     def counts(self, node: Node) -> NDArray[np.float64]:
-        """Rows of each class that the node is thought to have."""
+        """Rows of each class that the node is thought to have; of numbers its rows and their mean."""
         ...
 
     def split(self, node: Node) -> Split | None:
@@ -71,7 +81,7 @@ def everywhere(columns: int) -> Box:
 
 
 def grow_best_first(splitter: Splitter, root: Node, kind: Kind, *, depth: int | None = None,
-                    leaves: int | None = None) -> tuple[Tree, int]:
+                    leaves: int | None = None, means: bool = False) -> tuple[Tree, int]:
     """The tree below a root, and how many of its leaves would have been split had more of them been allowed.
 
     Nodes are numbered as they are made, so a tree of fewer leaves is its start.
@@ -89,7 +99,7 @@ def grow_best_first(splitter: Splitter, root: Node, kind: Kind, *, depth: int | 
         growth.first_child[number] = len(growth.counts)
         for child in split.children:
             growth.add(child)
-    return growth.tree(kind), unsplit
+    return growth.tree(kind, means), unsplit
 
 
 class _Growth:
@@ -109,36 +119,54 @@ class _Growth:
         if split is not None:
             heapq.heappush(self.waiting, (-split.gain, len(self.counts) - 1, split))
 
-    def tree(self, kind: Kind) -> Tree:
+    def tree(self, kind: Kind, means: bool) -> Tree:
         """The nodes as arrays."""
         widest = max((split.branches[-1] + 1 for split in self.made.values()), default=1)
-        size, width = len(self.counts), 2 if kind == "binary" else widest
+        widest = max([widest, *(len(split.place.ways) - 1 for split in self.made.values())])
+        size, width = len(self.counts), 2 if kind == "binary" else max(widest, 2) if kind == "mixed" else widest
         feature, threshold = np.full(size, LEAF, dtype=np.int32), np.full(size, np.nan)
-        children = np.full((size, width), LEAF, dtype=np.int32)
+        children, missing = np.full((size, width), LEAF, dtype=np.int32), np.full(size, LEAF, dtype=np.int32)
         for number, split in self.made.items():
-            feature[number], threshold[number] = split.column, split.cut
-            children[number, list(split.branches)] = self.first_child[number] + np.arange(len(split.branches))
-        return Tree(kind, feature, threshold, children, np.stack(self.counts))
+            feature[number], threshold[number] = split.place.column, split.place.cut
+            first = self.first_child[number]
+            if not split.place.ways:
+                children[number, list(split.branches)] = first + np.arange(len(split.branches))
+                continue
+            # Branches without a child of their own lead nowhere; the last entry stands for them.
+            numbers = np.full(max(split.place.ways) + 2, LEAF, dtype=np.int32)
+            numbers[list(split.branches)] = first + np.arange(len(split.branches))
+            ways = numbers[list(split.place.ways)]
+            missing[number] = ways[-1]
+            if np.isnan(split.place.cut):
+                children[number, :len(ways) - 1] = ways[:-1]
+            else:
+                children[number, :2] = first, first + 1
+        counts = np.stack(self.counts)
+        return Tree(kind, feature, threshold, children, counts[:, :1] if means else counts,
+                    missing if kind == "mixed" else None, counts[:, 1] if means else None)
 
 
 class Candidates(Protocol):
     """The splits of rules of one kind."""
 
+    def everywhere(self) -> Box:
+        """Where the root lies."""
+        ...
+
     def inside(self, box: Box) -> NDArray[np.intp]:
         """Numbers of the candidates that split a node that lies there; by column, then by cut."""
         ...
 
-    def only(self, which: NDArray[np.intp], parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> \
-            NDArray[np.float64]:
-        """(candidates, branches, parts): sums over those of the rules that lie in one branch alone."""
+    def only(self, node: Node, parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(candidates, branches, parts): sums over those of the node's rules that lie in one branch alone."""
         ...
 
-    def place(self, candidate: int) -> tuple[int, float]:
-        """Column and cut (NaN for categories)."""
+    def place(self, candidate: int) -> Place:
+        """Where it splits."""
         ...
 
-    def reaching(self, which: NDArray[np.intp], candidate: int, branch: int) -> NDArray[np.bool_]:
-        """Which of the rules reach into a branch."""
+    def reaching(self, node: Node, candidate: int, branch: int) -> NDArray[np.bool_]:
+        """Which of the node's rules reach into a branch."""
         ...
 
     def within(self, box: Box, candidate: int, branch: int) -> Box:
@@ -148,6 +176,10 @@ class Candidates(Protocol):
 
 def candidates_of(rules: Rules) -> Candidates:
     """The splits of these rules."""
+    if rules.kind == "mixed":
+        from tequio.learners.trees.cells import Cells
+
+        return Cells(rules)
     return Cuts(rules) if rules.kind == "binary" else Categories(rules)
 
 
@@ -166,31 +198,35 @@ class Cuts:
         self._starts = _table(rule[:lows], place.reshape(-1)[:lows], shape)
         self._ends = _table(rule[lows:], place.reshape(-1)[lows:], shape)
 
+    def everywhere(self) -> Box:
+        """No bounds."""
+        return everywhere(self._low.shape[1])
+
     def inside(self, box: Box) -> NDArray[np.intp]:
         """The cuts strictly inside."""
         return np.flatnonzero((self._cut > box[0][self._column]) & (self._cut < box[1][self._column]))
 
-    def only(self, which: NDArray[np.intp], parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> \
-            NDArray[np.float64]:
+    def only(self, node: Node, parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> NDArray[np.float64]:
         """Sums over the rules that end at the cut or before, and over those that start at the cut or after."""
-        starts, ends = (_running(table[which].T @ parts) for table in (self._starts, self._ends))
+        starts, ends = (_running(table[node.which].T @ parts) for table in (self._starts, self._ends))
         left = ends[candidates + 1] - ends[self._first[candidates]]
         right = starts[self._after[candidates]] - starts[candidates]
         return np.stack([left, right], axis=1)
 
-    def place(self, candidate: int) -> tuple[int, float]:
+    def place(self, candidate: int) -> Place:
         """Column and cut."""
-        return int(self._column[candidate]), float(self._cut[candidate])
+        return Place(int(self._column[candidate]), float(self._cut[candidate]))
 
-    def reaching(self, which: NDArray[np.intp], candidate: int, branch: int) -> NDArray[np.bool_]:
+    def reaching(self, node: Node, candidate: int, branch: int) -> NDArray[np.bool_]:
         """Rules that start before the cut, or end after it."""
-        column, cut = self.place(candidate)
-        reaches: NDArray[np.bool_] = self._high[which, column] > cut if branch else self._low[which, column] < cut
+        column, cut, _ = self.place(candidate)
+        low, high = self._low[node.which, column], self._high[node.which, column]
+        reaches: NDArray[np.bool_] = high > cut if branch else low < cut
         return reaches
 
     def within(self, box: Box, candidate: int, branch: int) -> Box:
         """The box cut in two."""
-        column, cut = self.place(candidate)
+        column, cut, _ = self.place(candidate)
         low, high = box[0].copy(), box[1].copy()
         (low if branch else high)[column] = cut
         return low, high
@@ -206,23 +242,26 @@ class Categories:
         self._table = _table(rule, column * self._width + self._codes[rule, column],
                              (len(rules), self._columns * self._width))
 
+    def everywhere(self) -> Box:
+        """Not needed to tell candidates from others."""
+        return everywhere(self._columns)
+
     def inside(self, box: Box) -> NDArray[np.intp]:
         """All columns: one that was split on above tells nothing more."""
         return np.arange(self._columns)
 
-    def only(self, which: NDArray[np.intp], parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> \
-            NDArray[np.float64]:
+    def only(self, node: Node, parts: NDArray[np.float64], candidates: NDArray[np.intp]) -> NDArray[np.float64]:
         """Sums over the rules that ask for a category."""
-        sums: NDArray[np.float64] = (self._table[which].T @ parts).reshape(self._columns, self._width, -1)
+        sums: NDArray[np.float64] = (self._table[node.which].T @ parts).reshape(self._columns, self._width, -1)
         return sums[candidates]
 
-    def place(self, candidate: int) -> tuple[int, float]:
+    def place(self, candidate: int) -> Place:
         """The column; there is no cut."""
-        return candidate, float("nan")
+        return Place(candidate, float("nan"))
 
-    def reaching(self, which: NDArray[np.intp], candidate: int, branch: int) -> NDArray[np.bool_]:
+    def reaching(self, node: Node, candidate: int, branch: int) -> NDArray[np.bool_]:
         """Rules that ask for the category or for none."""
-        codes = self._codes[which, candidate]
+        codes = self._codes[node.which, candidate]
         reaches: NDArray[np.bool_] = (codes == branch) | (codes < 0)
         return reaches
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tequio.errors import DataError, PayloadError
 from tequio.learners.trees.forest import split_by_size
-from tequio.learners.trees.tree import Walk, fault_of_splits, real_numbers, whole_numbers
+from tequio.learners.trees.tree import Walk, each_once, fault_of_splits, node_depths, real_numbers, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +33,7 @@ class RegressionTree:
     threshold:  (nodes,) where a node splits, 0 at leaves
     value:      (nodes,) what a leaf adds to a margin
     gain:       (nodes,) what a split earned, 0 at leaves
+    missing:    (nodes,) of XGBoost's trees: the child for missing values; categories are split as in mixed trees
     """
 
     feature: NDArray[np.int32]
@@ -40,6 +41,7 @@ class RegressionTree:
     children: NDArray[np.int32] = field(repr=False)
     value: NDArray[np.float64] = field(repr=False)
     gain: NDArray[np.float64] = field(repr=False)
+    missing: NDArray[np.int32] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.feature)
@@ -47,6 +49,9 @@ class RegressionTree:
     @cached_property
     def walk(self) -> Walk:
         """The tables by which rows go down the tree."""
+        if self.missing is not None:
+            depths = node_depths(each_once(self.children, self.missing))
+            return Walk.of_mixed(self.feature, self.threshold, self.children, self.missing, depths)
         return Walk.of(self.feature, self.children, self.threshold)
 
     def predict(self, features: Array) -> NDArray[np.float64]:

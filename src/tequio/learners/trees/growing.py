@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tequio.learners.trees.best_first import Node, Split, candidates_of, everywhere, grow_best_first
-from tequio.learners.trees.rules import stacked
+from tequio.learners.trees.best_first import Node, Split, candidates_of, grow_best_first
+from tequio.learners.trees.rules import alike, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from tequio.learners.trees.best_first import Candidates
     from tequio.learners.trees.rules import Rules
     from tequio.learners.trees.tree import Tree
 
@@ -67,10 +68,11 @@ def grow(rules: Rules, how: Growing | None = None) -> tuple[Tree, int]:
     Its counts are class shares times estimated rows, at inner nodes too.
     """
     how = how or Growing()
-    root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), float(rules.support.sum()) or 1.0,
+    candidates = candidates_of(rules)
+    root = Node(np.arange(len(rules)), candidates.everywhere(), float(rules.support.sum()) or 1.0,
                 masses=rule_weights(rules, how.rule_weight))
-    return grow_best_first(_RuleSplitter(rules, how), root, rules.kind, depth=how.depth,
-                           leaves=how.leaves)
+    return grow_best_first(_RuleSplitter(rules, how, candidates), root, rules.kind, depth=how.depth,
+                           leaves=how.leaves, means=rules.means)
 
 
 def rule_weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:
@@ -84,17 +86,24 @@ def rule_weights(rules: Rules, by: RuleWeight) -> NDArray[np.float64]:
 class _RuleSplitter:
     """Splits nodes of rules by Eq. 2.1 and 2.2 of the source."""
 
-    def __init__(self, rules: Rules, how: Growing) -> None:
-        self._candidates, self._any = candidates_of(rules), how.shrink == "any" and rules.kind == "binary"
-        self._deals = how.rule_weight == "support"
+    def __init__(self, rules: Rules, how: Growing, candidates: Candidates) -> None:
+        self._candidates, self._any = candidates, how.shrink == "any" and rules.kind == "binary"
+        self._deals, self._means = how.rule_weight == "support", rules.means
         self._votes = rules.decisive
+        if rules.means:
+            self._decided = np.unique(rules.value, return_inverse=True)[1]
+            numbers = _between_0_and_1(rules.value)
+            self._shares = np.stack([np.ones(len(numbers)), numbers, numbers ** 2], axis=1)
+            return
         self._decided = self._votes.argmax(axis=1)
         self._shares = np.eye(self._votes.shape[1])[self._decided] if how.node_entropy == "argmax" else \
             self._votes / self._votes.sum(axis=1, keepdims=True)
 
     def counts(self, node: Node) -> NDArray[np.float64]:
-        """The votes of the node's rules, scaled to its rows."""
+        """The votes of the node's rules, scaled to its rows; of numbers its rows and their mean."""
         assert node.masses is not None
+        if self._means:
+            return np.array([node.rows, np.average(self._votes[node.which, 0], weights=node.masses)])
         votes: NDArray[np.float64] = node.masses @ self._votes[node.which]
         votes *= node.rows / votes.sum()
         return votes
@@ -107,7 +116,7 @@ class _RuleSplitter:
         candidates = self._candidates.inside(node.box)
         # The last column counts rules.
         parts = np.concatenate([node.masses[:, None] * self._shares[node.which], np.ones((len(node.which), 1))], axis=1)
-        only = self._candidates.only(node.which, parts, candidates)
+        only = self._candidates.only(node, parts, candidates)
         rest = parts.sum(axis=0) - only.sum(axis=1)
         present = self._present(only[:, :, -1], rest[:, -1])
         allowed = np.flatnonzero(present.sum(axis=1) > 1)
@@ -116,7 +125,8 @@ class _RuleSplitter:
         dealt = self._dealt(only[allowed], present[allowed])
         children = only[allowed] * present[allowed][:, :, None] + dealt[:, :, None] * rest[allowed][:, None, :]
         np.maximum(children, 0.0, out=children)
-        score = np.round(_score(children[:, :, :-1], parts[:, :-1].sum(axis=0)), _DIGITS)
+        measure = _variance_score if self._means else _score
+        score = np.round(measure(children[:, :, :-1], parts[:, :-1].sum(axis=0)), _DIGITS)
         best = int(score.argmin())
         return self._made(node, int(candidates[allowed[best]]), np.flatnonzero(present[allowed[best]]), dealt[best],
                           -float(score[best]))
@@ -135,14 +145,13 @@ class _RuleSplitter:
         """
         if not self._deals:
             return present.astype(np.float64)
-        rows = only[:, :, :-1].sum(axis=2) * present
+        rows = (only[:, :, 0] if self._means else only[:, :, :-1].sum(axis=2)) * present
         dealt: NDArray[np.float64] = rows / rows.sum(axis=1, keepdims=True)
         return dealt
 
     def _made(self, node: Node, candidate: int, branches: NDArray[np.intp], dealt: NDArray[np.float64],
               reduction: float) -> Split:
-        column, cut = self._candidates.place(candidate)
-        reaching = np.stack([self._candidates.reaching(node.which, candidate, int(branch)) for branch in branches])
+        reaching = np.stack([self._candidates.reaching(node, candidate, int(branch)) for branch in branches])
         everywhere = reaching.all(axis=0)
         masses = [np.where(everywhere, dealt[branch], 1.0) * node.masses for branch in branches]
         weights = np.array([own[reaches].sum() for own, reaches in zip(masses, reaching, strict=True)])
@@ -150,7 +159,7 @@ class _RuleSplitter:
         children = tuple(Node(node.which[reaches], self._candidates.within(node.box, candidate, int(branch)),
                               float(share), node.depth + 1, own[reaches])
                          for branch, reaches, own, share in zip(branches, reaching, masses, rows, strict=True))
-        return Split(node.rows * reduction, column, cut, tuple(branches.tolist()), children)
+        return Split(node.rows * reduction, self._candidates.place(candidate), tuple(branches.tolist()), children)
 
 
 def _score(children: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -162,6 +171,18 @@ def _score(children: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray
     return score
 
 
+def _variance_score(children: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same of rules that predict numbers: variance. What is summed are 1, numbers and their squares."""
+    left = _squared_error(children).sum(axis=1) / children[:, :, 0].sum(axis=1)
+    score: NDArray[np.float64] = left - _squared_error(whole) / whole[0]
+    return score
+
+
+def _squared_error(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    error: NDArray[np.float64] = sums[..., 2] - _ratio(sums[..., 1] ** 2, sums[..., 0])
+    return error
+
+
 def _times_log(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values * np.log2(np.where(values > 0, values, 1.0)))
 
@@ -171,10 +192,11 @@ def distil(lists: Sequence[Rules], *, leaves: int | None = None, depth: int | No
     masses = [rule_weights(rules, "support") for rules in lists]
     rows = max(float(mass.sum()) for mass in masses)
     together = np.concatenate([mass * (rows / mass.sum()) for mass in masses])
-    rules = stacked(lists)
-    root = Node(np.arange(len(rules)), everywhere(rules.low.shape[1]), rows, masses=together)
-    splitter = _VoteSplitter(rules, np.repeat(np.arange(len(lists)), [len(own) for own in lists]))
-    return grow_best_first(splitter, root, rules.kind, leaves=leaves, depth=depth)[0]
+    rules = stacked(alike(lists))
+    candidates = candidates_of(rules)
+    root = Node(np.arange(len(rules)), candidates.everywhere(), rows, masses=together)
+    splitter = _VoteSplitter(rules, np.repeat(np.arange(len(lists)), [len(own) for own in lists]), candidates)
+    return grow_best_first(splitter, root, rules.kind, leaves=leaves, depth=depth, means=rules.means)[0]
 
 
 @dataclass(frozen=True)
@@ -188,12 +210,20 @@ class _Shares:
 class _VoteSplitter:
     """Splits nodes of leaves of several trees."""
 
-    def __init__(self, rules: Rules, tree: NDArray[np.intp]) -> None:
-        self._candidates, self._tree = candidates_of(rules), tree
-        self._votes = rules.decisive / rules.decisive.sum(axis=1, keepdims=True)
+    def __init__(self, rules: Rules, tree: NDArray[np.intp], candidates: Candidates) -> None:
+        self._candidates, self._tree, self._means = candidates, tree, rules.means
+        self._is_mixed = rules.kind == "mixed"
+        self._votes = _between_0_and_1(rules.decisive) if rules.means else \
+            rules.decisive / rules.decisive.sum(axis=1, keepdims=True)
+        self._range = (float(rules.decisive.min()), float(np.ptp(rules.decisive)))
+        self._impurity = _closeness if rules.means else _impurity
 
     def counts(self, node: Node) -> NDArray[np.float64]:
-        """The trees' vote, scaled to the node's rows."""
+        """The trees' vote, scaled to the node's rows; of numbers its rows and their mean."""
+        if self._means:
+            votes = _mean_votes(self._by_tree(node).sum(axis=0))
+            share = votes[0] / len(np.unique(self._tree[node.which]))
+            return np.array([node.rows, self._range[0] + share * self._range[1]])
         votes = _mean_votes(self._by_tree(node).sum(axis=0))
         total = float(votes.sum())
         counts: NDArray[np.float64] = votes * (node.rows / total) if total else votes
@@ -209,14 +239,21 @@ class _VoteSplitter:
         by_tree = self._by_tree(node)
         whole = by_tree.sum(axis=0)
         flat = np.concatenate([by_tree.reshape(len(by_tree), -1), np.ones((len(by_tree), 1))], axis=1)
-        only = self._candidates.only(node.which, flat, candidates)
+        only = self._candidates.only(node, flat, candidates)
         present = only[:, :, -1] > 0.5
         allowed = np.flatnonzero(present.sum(axis=1) > 1)
+        if self._is_mixed:
+            # Leaves that nobody's rows are in cannot say how many rows go which way.
+            told = only[:, :, :-1:whole.shape[1]].sum(axis=(1, 2))
+            allowed = allowed[told[allowed] > _ANY_MASS]
         if not len(allowed):
             return None
         present, candidates = present[allowed], candidates[allowed]
         only = np.maximum(only[allowed, :, :-1], 0.0).reshape(len(allowed), -1, *whole.shape)
-        gain, shares = _gains(only, whole, present, node.rows)
+        gain, shares = _gains(only, whole, present, node.rows, self._impurity)
+        if self._is_mixed:
+            # Sets of categories of one tree cut through many leaves of the others: what these say is a guess.
+            gain *= told[allowed] / (node.rows * whole.shape[0])
         best = int(np.round(gain / node.rows, _GAIN_DIGITS).argmax())
         return self._made(node, int(candidates[best]), np.flatnonzero(present[best]), float(gain[best]),
                           _Shares(shares.branches[best], shares.undecided[best]))
@@ -234,6 +271,8 @@ class _VoteSplitter:
         """Whether one class wins wherever in the node the trees' leaves happen to meet."""
         starts = np.flatnonzero(np.diff(self._tree[node.which], prepend=-1))
         votes = self._votes[node.which]
+        if self._means:
+            return bool((np.maximum.reduceat(votes, starts) == np.minimum.reduceat(votes, starts)).all())
         winner = int(np.add.reduceat(votes, starts).mean(axis=0).argmax()) if len(starts) == len(votes) else \
             int(self.counts(node).argmax())
         lead = np.minimum.reduceat(votes[:, [winner]] - votes, starts).sum(axis=0)
@@ -241,8 +280,7 @@ class _VoteSplitter:
         return bool((lead[:winner] > 0).all() and (lead[winner:] >= 0).all())
 
     def _made(self, node: Node, candidate: int, branches: NDArray[np.intp], gain: float, shares: _Shares) -> Split:
-        column, cut = self._candidates.place(candidate)
-        reaching = [self._candidates.reaching(node.which, candidate, int(branch)) for branch in branches]
+        reaching = [self._candidates.reaching(node, candidate, int(branch)) for branch in branches]
         on_all = np.logical_and.reduce(reaching)
         trees = np.unique(self._tree[node.which], return_inverse=True)[1]
         children = []
@@ -253,7 +291,7 @@ class _VoteSplitter:
             masses = masses * (rows / np.maximum(own, _ANY_MASS))[trees[reaches]]
             children.append(Node(node.which[reaches], self._candidates.within(node.box, candidate, int(branch)),
                                  float(rows), node.depth + 1, masses))
-        return Split(gain, column, cut, tuple(branches.tolist()), tuple(children))
+        return Split(gain, self._candidates.place(candidate), tuple(branches.tolist()), tuple(children))
 
 
 def _masses(node: Node) -> NDArray[np.float64]:
@@ -261,8 +299,8 @@ def _masses(node: Node) -> NDArray[np.float64]:
     return node.masses
 
 
-def _gains(only: NDArray[np.float64], whole: NDArray[np.float64], present: NDArray[np.bool_],
-           rows: float) -> tuple[NDArray[np.float64], _Shares]:
+def _gains(only: NDArray[np.float64], whole: NDArray[np.float64], present: NDArray[np.bool_], rows: float,
+           impurity: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> tuple[NDArray[np.float64], _Shares]:
     """What each candidate gains, and how it deals the rows.
 
     `only` is (candidates, branches, trees, 1 + classes): rows, and votes times rows, of leaves that lie in one branch.
@@ -276,7 +314,7 @@ def _gains(only: NDArray[np.float64], whole: NDArray[np.float64], present: NDArr
     undecided = np.where(lacking > 0, _ratio(missing, lacking), branches[:, :, None])
     votes = _mean_votes(only + undecided[..., None] * rest[:, None])
     before = (branches[:, :, None] * votes).sum(axis=1)
-    gain = rows * (_impurity(before) - (branches * _impurity(votes)).sum(axis=1))
+    gain = rows * (impurity(before) - (branches * impurity(votes)).sum(axis=1))
     return gain, _Shares(branches, undecided)
 
 
@@ -290,6 +328,18 @@ def _impurity(votes: NDArray[np.float64]) -> NDArray[np.float64]:
     shares = _ratio(votes, votes.sum(axis=-1, keepdims=True))
     impurity: NDArray[np.float64] = 1.0 - (shares ** 2).sum(axis=-1)
     return impurity
+
+
+def _between_0_and_1(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers as shares of the way from the smallest to the largest, so that rounding matters alike at any scale."""
+    shares: NDArray[np.float64] = (numbers - numbers.min()) / (np.ptp(numbers) or 1.0)
+    return shares
+
+
+def _closeness(votes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of numbers: what is left over by their mean's square is the variance that a split removes."""
+    square: NDArray[np.float64] = -votes[..., 0] ** 2
+    return square
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:

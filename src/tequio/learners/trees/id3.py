@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Interval
+from annotated_types import Ge
 
-from tequio.learners.trees.learner import Scoring, category_codes, checked_weights, class_codes
+from tequio.learners.trees.learner import Scoring, SplitSize, checked_weights, class_codes, smallest_split
+from tequio.learners.trees.mixed import MixedGrowth, MixedRows, weighted_impurity
+from tequio.learners.trees.places import is_mixed, mixed_rows
+from tequio.learners.trees.pruning import without_weak_branches
 from tequio.learners.trees.tree import LEAF, Tree
 from tequio.registry import register
 
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
     CountsOf = Callable[[Tree, NDArray[np.int64]], NDArray[np.float64]]
     """The table of some nodes of a tree that is still growing: (nodes, categories, classes)."""
 
-SplitSize = Annotated[int, Ge(2)] | Annotated[float, Interval(gt=0, lt=1)]
-"""Rows that a node needs to be split: a number, or a share of all rows."""
-
 Children = Literal["domain", "observed"]
 
 _SAME_GAIN = 1e-10  # bits; gains closer than this differ by rounding only
@@ -39,26 +38,43 @@ _TABLE_CELLS = 1 << 24  # 128 MB of counts at a time
 @register("learner", "id3", paper="Quinlan, 1986")
 @dataclass(frozen=True)
 class ID3(Scoring):
-    """ID3 decision tree on categorical columns: one child a category, chosen by information gain.
+    """ID3 decision tree: a child for each category, numbers split at thresholds, chosen by information gain.
+
+    Only categories make the tree of the source. A number may be split again further down, at one of at most 254
+    thresholds. Missing values have a child of their own; at a threshold they go to the side where they tell more.
 
     Parameters:
         depth: most conditions from the root to a leaf (0: half as many as there are columns)
         min_split: rows that a node needs to be split, as a number or as a share of all rows
         children: domain (a child for each category of the schema; one without rows has its parent's class shares)
             or observed (a child only for categories met at the node)
+        ccp_alpha: bits, as a share of all rows, that each leaf more has to tell, or its branch is cut off again (0: no
+            pruning)
     """
 
     depth: Annotated[int, Ge(0)] = 0
     min_split: SplitSize = 2
     children: Children = "domain"
+    ccp_alpha: Annotated[float, Ge(0)] = 0.0
+
+    takes: ClassVar[frozenset[str]] = frozenset({"number", "category", "missing"})
 
     def fit(self, data: Dataset, rng: np.random.Generator, *, weights: NDArray[np.float64] | None = None) -> Tree:
         """The tree of these rows; nothing is drawn, so the rng does not matter."""
-        codes, labels = category_codes(data, "id3"), class_codes(data, "id3")
+        rows, labels, weights = mixed_rows(data, "id3"), class_codes(data, "id3"), checked_weights(weights, len(data))
+        if is_mixed(data, rows, categorical=True):
+            return MixedRows(data, rows, "id3").grow(self.growth(len(data.schema.features)), weights)
         categories, classes = Categories.of(data.schema), data.schema.target.size
-        counts_of = counts_of_rows(codes, labels, categories, classes, checked_weights(weights, len(data)))
-        return grow_id3(counts_of, categories, classes, depth=self.depth, min_split=self.min_split,
+        counts_of = counts_of_rows(rows.astype(np.int64), labels, categories, classes, weights)
+        tree = grow_id3(counts_of, categories, classes, depth=self.depth, min_split=self.min_split,
                         children=self.children)
+        cost = weighted_impurity(tree.counts, "entropy") / tree.support[0]
+        return without_weak_branches(tree, self.ccp_alpha, cost) if self.ccp_alpha else tree
+
+    def growth(self, columns: int) -> MixedGrowth:
+        """How a tree of numbers, categories and missing values grows."""
+        return MixedGrowth(self.depth or max(columns // 2, 1), self.min_split, multiway=True, impurity="entropy",
+                           observed=self.children == "observed", ccp_alpha=self.ccp_alpha)
 
 
 def grow_id3(counts_of: CountsOf, categories: Categories, classes: int, *, depth: int = 0, min_split: float = 2,
@@ -77,11 +93,6 @@ def grow_id3(counts_of: CountsOf, categories: Categories, classes: int, *, depth
         if not len(nodes):
             break
     return growth.tree()
-
-
-def smallest_split(min_split: float, rows: float) -> float:
-    """How many rows a node needs to be split: the number itself, or that share of all rows rounded up, at least 2."""
-    return min_split if min_split >= 1 else max(2, ceil(min_split * rows))
 
 
 class _Growth:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from math import ceil
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 import numpy as np
+from annotated_types import Ge, Interval
 from scipy import sparse
 
 from tequio.errors import DataError
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Dataset
     from tequio.learners.learner import Payload, Received, Tally
+
+
+SplitSize = Annotated[int, Ge(2)] | Annotated[float, Interval(gt=0, lt=1)]
+"""Rows that a node needs to be split: a number, or a share of all rows."""
+
+
+def smallest_split(min_split: float, rows: float) -> float:
+    """How many rows a node needs to be split: the number itself, or that share of all rows rounded up, at least 2."""
+    return min_split if min_split >= 1 else max(2, ceil(min_split * rows))
 
 
 class TreeModel(Protocol):

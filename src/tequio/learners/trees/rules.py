@@ -1,7 +1,8 @@
 """Rules as arrays, one row per rule: what a tree's leaves say, and many lists of rules fused into one.
 
 A rule bounds each column from below and above: low < x <= high. A category c is the interval (c - 1, c], so that rules
-of binary and of multiway trees are intersected, compared and matched by the same few array operations.
+of binary and of multiway trees are intersected, compared and matched by the same few array operations. Rules of mixed
+trees also say which categories a column may have, and whether it may be missing.
 
 To fuse lists, every two rules that do not contradict each other become a rule that both vote for. The product of the
 lists grows with every tree, so it is bounded by design. Lists are merged two by two in a balanced order, so that every
@@ -17,9 +18,9 @@ the zeros tell much.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -54,6 +55,11 @@ class Rules:
     votes:    (rules, classes) class shares, summed over the trees that a rule was merged from
     rows:     (rules, classes) training rows behind a rule, summed over the leaves that it was merged from
     support:  (rules,) how many of all parties' rows the rule is estimated to cover
+    allowed:  (rules, columns, places) of mixed trees: which categories a column may have, all of them where it holds
+              numbers; the last place is for missing values. An interval without numbers ends before it begins
+    gaps:     (columns,) of mixed trees: where any of them met missing values
+    sets:     of mixed trees: the columns that they split into two sets of categories, with the categories of one
+    means:    the rules predict numbers: votes are the sum of the trees' means, and how many trees these are
     """
 
     kind: Kind
@@ -62,6 +68,10 @@ class Rules:
     votes: NDArray[np.float64] = field(repr=False)
     rows: NDArray[np.float64] = field(repr=False)
     support: NDArray[np.float64] = field(repr=False)
+    allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
+    gaps: NDArray[np.bool_] | None = field(default=None, repr=False)
+    means: bool = False
+    sets: frozenset[tuple[int, tuple[int, ...]]] = field(default=frozenset(), repr=False)
 
     def __len__(self) -> int:
         return len(self.low)
@@ -70,11 +80,19 @@ class Rules:
     def bound(self) -> NDArray[np.bool_]:
         """(rules, columns): which columns a rule has a condition on."""
         bound: NDArray[np.bool_] = (self.low > -np.inf) | (self.high < np.inf)
-        return bound
+        return bound if self.allowed is None else bound | ~self.allowed.all(axis=2)
+
+    @cached_property
+    def value(self) -> NDArray[np.float64]:
+        """(rules,) the number that each predicts, where they predict numbers."""
+        value: NDArray[np.float64] = self.votes[:, 0] / self.votes[:, 1]
+        return value
 
     @cached_property
     def decisive(self) -> NDArray[np.float64]:
-        """The votes, of which ties are settled for the class with more rows behind it."""
+        """The votes, of which ties are settled for the class with more rows behind it; numbers have none."""
+        if self.means:
+            return self.value[:, None]
         rows = self.rows.sum(axis=1, keepdims=True)
         shares = np.divide(self.rows, rows, out=np.zeros_like(self.rows), where=rows > 0)
         decisive: NDArray[np.float64] = self.votes + 1e-9 * self.votes.sum(axis=1, keepdims=True) * shares
@@ -87,7 +105,7 @@ class Rules:
 
     def take(self, which: Array) -> Rules:
         """Some of the rules, in that order."""
-        parts = {part.name: getattr(self, part.name)[which] for part in fields(self) if part.name != "kind"}
+        parts = {name: getattr(self, name)[which] for name in _BY_RULE if getattr(self, name) is not None}
         return replace(self, **parts)
 
     def to_payload(self) -> Payload:
@@ -95,7 +113,9 @@ class Rules:
         rule, column = np.nonzero(self.bound)
         return {"kind": self.kind, "columns": int(self.low.shape[1]), "rule": rule.astype(np.int32),
                 "column": column.astype(np.int32), "low": self.low[rule, column], "high": self.high[rule, column],
-                "votes": self.votes, "rows": self.rows, "support": self.support}
+                "votes": self.votes, "rows": self.rows, "support": self.support,
+                **({} if self.allowed is None else {"allowed": self.allowed[rule, column], "gaps": self.gaps}),
+                **({"means": True} if self.means else {})}
 
     @classmethod
     def from_payload(cls, payload: Received) -> Rules:
@@ -103,20 +123,42 @@ class Rules:
         shape, where = (len(payload["support"]), payload["columns"]), (payload["rule"], payload["column"])
         low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
         low[where], high[where] = payload["low"], payload["high"]
-        return cls(payload["kind"], low, high, payload["votes"], payload["rows"], payload["support"])
+        allowed = np.ones((*shape, payload["allowed"].shape[1]), dtype=bool) if "allowed" in payload else None
+        if allowed is not None:
+            allowed[where] = payload["allowed"]
+        return cls(payload["kind"], low, high, payload["votes"], payload["rows"], payload["support"], allowed,
+                   payload.get("gaps"), bool(payload.get("means")))
+
+
+_BY_RULE = ("low", "high", "votes", "rows", "support", "allowed")
 
 
 def extract(tree: Tree, columns: int, *, support: NDArray[np.float64] | None = None) -> Rules:
     """One rule a leaf, in the order of `tree.leaves`; its support is what is given, else the leaf's training rows."""
     low, high = np.full((len(tree), columns), -np.inf), np.full((len(tree), columns), np.inf)
-    parent, branch = np.nonzero(tree.children != LEAF)
-    child = tree.children[parent, branch]
+    allowed = None if tree.missing is None else np.ones((len(tree), columns, tree.children.shape[1] + 1), dtype=bool)
+    parent, branch = np.nonzero(tree.branches != LEAF)
+    child = tree.branches[parent, branch]
     for depth in range(1, int(tree.depths.max()) + 1):
         level = tree.depths[child] == depth
         _narrow(tree, low, high, parent[level], branch[level], child[level])
+        if allowed is not None:
+            _allow(tree, allowed, parent[level], child[level])
     leaves = tree.leaves
     own = tree.counts[leaves].sum(axis=1) if support is None else np.asarray(support, dtype=np.float64)
-    return Rules(tree.kind, low[leaves], high[leaves], tree.probabilities[leaves], tree.counts[leaves], own)
+    gaps = None if tree.missing is None else np.isin(np.arange(columns), tree.feature[tree.missing != LEAF])
+    votes = tree.probabilities[leaves] if tree.value is None else \
+        np.stack([tree.value[leaves], np.ones(len(leaves))], axis=1)
+    return Rules(tree.kind, *_settled(low[leaves], high[leaves]), votes, tree.counts[leaves], own,
+                 None if allowed is None else allowed[leaves], gaps, tree.value is not None, _sets_of(tree))
+
+
+def _sets_of(tree: Tree) -> frozenset[tuple[int, tuple[int, ...]]]:
+    if tree.missing is None:
+        return frozenset()
+    in_two = (tree.feature != LEAF) & np.isnan(tree.threshold) & ((tree.branches != LEAF).sum(axis=1) == 2)
+    sides = [(node, tree.children[node] == tree.branches[node].max()) for node in np.flatnonzero(in_two).tolist()]
+    return frozenset((int(tree.feature[node]), tuple(np.flatnonzero(side).tolist())) for node, side in sides)
 
 
 def _narrow(tree: Tree, low: NDArray[np.float64], high: NDArray[np.float64], parent: NDArray[np.intp],
@@ -127,9 +169,31 @@ def _narrow(tree: Tree, low: NDArray[np.float64], high: NDArray[np.float64], par
     if tree.kind == "multiway":
         low[child, column], high[child, column] = branch - 1.0, branch
         return
-    left = branch == 0
+    left, right = (branch == 0) & ~np.isnan(cut), (branch != 0) & ~np.isnan(cut)
     high[child[left], column[left]] = np.minimum(high[child[left], column[left]], cut[left])
-    low[child[~left], column[~left]] = np.maximum(low[child[~left], column[~left]], cut[~left])
+    low[child[right], column[right]] = np.maximum(low[child[right], column[right]], cut[right])
+
+
+def _allow(tree: Tree, allowed: NDArray[np.bool_], parent: NDArray[np.intp], child: Array) -> None:
+    """The same for categories and missing values of a mixed tree."""
+    allowed[child] = allowed[parent]
+    column, categories = tree.feature[parent], np.isnan(tree.threshold[parent])
+    kept = np.ones((len(child), allowed.shape[2]), dtype=bool)
+    kept[categories, :-1] = tree.children[parent[categories]] == child[categories][:, None]
+    kept[:, -1] = tree.default[parent] == child
+    allowed[child, column] &= kept
+
+
+def _settled(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds of which those that leave no number are all alike: only missing values get there, and nothing meets them.
+    """
+    empty = low >= high
+    return np.where(empty, np.inf, low), np.where(empty, -np.inf, high)
+
+
+def mixed_form(tree: Tree) -> Tree:
+    """The same tree as a mixed one; missing values go to the child with most rows."""
+    return tree if tree.missing is not None else replace(tree, kind="mixed", missing=np.full(len(tree), LEAF, np.int32))
 
 
 def matches(rules: Rules, features: Array) -> NDArray[np.bool_]:
@@ -138,7 +202,13 @@ def matches(rules: Rules, features: Array) -> NDArray[np.bool_]:
     for column in np.flatnonzero(rules.bound.any(axis=0)):
         which = np.flatnonzero(rules.bound[:, column])
         values = np.asarray(features[:, column], dtype=np.float64)[:, None]
-        matched[:, which] &= (values > rules.low[which, column]) & (values <= rules.high[which, column])
+        inside = (values > rules.low[which, column]) & (values <= rules.high[which, column])
+        if rules.allowed is not None:
+            missing, allowed = np.isnan(values), rules.allowed[which, column]
+            is_category = ~allowed[:, :-1].all()
+            codes = np.where(missing, 0, values if is_category else 0)[:, 0].astype(np.int64)
+            inside = np.where(missing, allowed[:, -1], inside & allowed[:, codes].T)
+        matched[:, which] &= inside
     return matched
 
 
@@ -161,11 +231,21 @@ def _meeting_bits(first: Rules, second: Rules) -> NDArray[np.uint8]:
     meets = np.full((len(first), -(-len(second) // 8)), 255, dtype=np.uint8)
     for column in np.flatnonzero(first.bound.any(axis=0) & second.bound.any(axis=0)):
         which = np.flatnonzero(first.bound[:, column])
-        intervals, of_rule = np.unique(np.stack([first.low[which, column], first.high[which, column]], axis=1), axis=0,
-                                       return_inverse=True)
-        on_column = (intervals[:, :1] < second.high[:, column]) & (second.low[:, column] < intervals[:, 1:])
+        conditions, of_rule = np.unique(_conditions(first.take(which), int(column)), axis=0, return_inverse=True)
+        on_column = (conditions[:, :1] < second.high[:, column]) & (second.low[:, column] < conditions[:, 1:2])
+        if second.allowed is not None:
+            together = conditions[:, None, 2:].astype(bool) & second.allowed[:, column]
+            on_column &= together[:, :, :-1].any(axis=2)
+            if first.gaps is not None and first.gaps[column]:
+                on_column |= together[:, :, -1]
         meets[which] &= np.packbits(on_column, axis=1)[of_rule.reshape(-1)]
     return meets
+
+
+def _conditions(rules: Rules, column: int) -> NDArray[np.float64]:
+    """(rules, numbers) what rules say of a column: its bounds, and of mixed trees what is allowed."""
+    bounds = np.stack([rules.low[:, column], rules.high[:, column]], axis=1)
+    return bounds if rules.allowed is None else np.concatenate([bounds, rules.allowed[:, column]], axis=1)
 
 
 def are_disjoint(rules: Rules) -> bool:
@@ -209,13 +289,18 @@ def fuse(lists: Sequence[Rules], how: Fusing | None = None) -> tuple[Rules, Loss
     if not lists:
         raise DataError("there are no rules to merge", remedy="keep at least one tree")
     how, losses = how or Fusing(), Losses()
-    level = [replace(rules, votes=rules.rows) for rules in lists] if how.weighting == "samples" else list(lists)
+    level = [replace(rules, votes=_by_rows(rules)) for rules in lists] if how.weighting == "samples" else list(lists)
+    level = alike(level)
     while len(level) > 1:
         most = how.budget if len(level) == 2 else min(how.budget, int((_INNER * how.budget) ** 0.5))
         merged = [_merge(first, second, how, most, losses)
                   for first, second in zip(level[::2], level[1::2], strict=False)]
         level = merged + level[2 * len(merged):]
     return level[0].take(_within(level[0].support, how.budget, losses)), losses
+
+
+def _by_rows(rules: Rules) -> NDArray[np.float64]:
+    return rules.rows * rules.votes if rules.means else rules.rows
 
 
 def joint_support(i: NDArray[np.intp], j: NDArray[np.intp], first: NDArray[np.float64],
@@ -272,13 +357,23 @@ def _merged(first: Rules, second: Rules, how: Fusing, support: NDArray[np.float6
         low = np.where(np.isinf(first.low) | np.isinf(second.low), low, np.minimum(first.low, second.low))
         high = np.where(np.isinf(first.high) | np.isinf(second.high), high, np.maximum(first.high, second.high))
     votes = first.votes + second.votes
-    return Rules(first.kind, low, high, votes / 2 if how.weighting == "halving" else votes, first.rows + second.rows,
-                 support)
+    if first.allowed is None or second.allowed is None:
+        return Rules(first.kind, low, high, votes / 2 if how.weighting == "halving" else votes,
+                     first.rows + second.rows, support, means=first.means)
+    return Rules(first.kind, *_settled(low, high), votes / 2 if how.weighting == "halving" else votes,
+                 first.rows + second.rows, support, first.allowed & second.allowed, first.gaps, first.means,
+                 first.sets)
+
+
+def _either(first: NDArray[np.bool_] | None, second: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    return first if second is None else second if first is None else first | second
 
 
 def without_duplicates(rules: Rules) -> Rules:
     """Rules of the same conditions as one, at the place of the first: votes, rows and support add up."""
     bounds = np.concatenate([rules.low, rules.high], axis=1)
+    if rules.allowed is not None:
+        bounds = np.concatenate([bounds, np.packbits(rules.allowed.reshape(len(rules), -1), axis=1)], axis=1)
     _, first, of_rule = np.unique(bounds, axis=0, return_index=True, return_inverse=True)
     if len(first) == len(rules):
         return rules
@@ -296,6 +391,23 @@ def _summed(values: NDArray[np.float64], place: Array, places: int) -> NDArray[n
 
 def stacked(lists: Sequence[Rules]) -> Rules:
     """The rules of all lists, one list after the other."""
-    parts = {name: np.concatenate([getattr(rules, name) for rules in lists])
-             for name in ("low", "high", "votes", "rows", "support")}
-    return Rules(lists[0].kind, **parts)
+    parts: dict[str, Any] = {name: np.concatenate([getattr(rules, name) for rules in lists]) for name in _BY_RULE
+                             if getattr(lists[0], name) is not None}
+    return replace(lists[0], **parts)
+
+
+def alike(lists: Sequence[Rules]) -> list[Rules]:
+    """The same lists of rules of mixed trees with room for equally many categories, and the gaps of all of them."""
+    most = max((rules.allowed.shape[2] for rules in lists if rules.allowed is not None), default=0)
+    gaps = reduce(_either, [rules.gaps for rules in lists])
+    sets = frozenset[tuple[int, tuple[int, ...]]]().union(*(rules.sets for rules in lists))
+    return [replace(_with_room(rules, most), gaps=gaps, sets=sets) for rules in lists]
+
+
+def _with_room(rules: Rules, places: int) -> Rules:
+    if rules.allowed is None or rules.allowed.shape[2] == places:
+        return rules
+    categories, missing = rules.allowed[:, :, :-1], rules.allowed[:, :, -1:]
+    # A column that was split has no more categories than there is room for.
+    more = np.repeat(categories.all(axis=2, keepdims=True), places - rules.allowed.shape[2], axis=2)
+    return replace(rules, allowed=np.concatenate([categories, more, missing], axis=2))

@@ -1,4 +1,4 @@
-"""Binary trees to and from scikit-learn's DecisionTreeClassifier, and the trees of its RandomForestClassifier.
+"""Binary trees to and from scikit-learn's decision trees, and the trees of its random forests.
 
 The trees of a forest are scikit-learn's bit for bit, without the wrappers around each of them: on the few rows of one
 party most of the time goes into checking every tree's parameters and target again. The growing itself is
@@ -20,14 +20,15 @@ from tequio.learners.trees.tree import LEAF, Tree, fault_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from sklearn.tree import DecisionTreeClassifier
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
     from sklearn.tree._tree import Tree as FittedTree
 
     from tequio.data.dataset import Array, Schema
 
 
-def from_sklearn(estimator: DecisionTreeClassifier | SimpleNamespace, schema: Schema) -> Tree:
-    """The tree of a fitted DecisionTreeClassifier, its class counts spread over all classes of the schema.
+def from_sklearn(estimator: DecisionTreeClassifier | DecisionTreeRegressor | SimpleNamespace,
+                 schema: Schema) -> Tree:
+    """The tree of a fitted regressor or classifier, whose class counts are spread over all classes of the schema.
 
     The estimator's classes are class codes or class names of the schema. scikit-learn rounds rows to single precision
     before it compares them; the thresholds are set so that rows in double precision go the same way.
@@ -35,14 +36,17 @@ def from_sklearn(estimator: DecisionTreeClassifier | SimpleNamespace, schema: Sc
     fitted = estimator.tree_
     if fitted.n_features != len(schema.features):
         raise DataError(f"the tree looks at {fitted.n_features} columns, the schema names {len(schema.features)}")
-    counts = np.zeros((fitted.node_count, schema.target.size))
-    # scikit-learn keeps class shares.
-    counts[:, _codes(estimator.classes_, schema)] = _whole(fitted.value[:, 0, :] *
-                                                           fitted.weighted_n_node_samples[:, None])
+    counts, value = np.zeros((fitted.node_count, schema.target.size)), None
+    if schema.target.kind == "number":
+        counts[:, 0], value = _whole(fitted.weighted_n_node_samples), fitted.value[:, 0, 0].copy()
+    else:
+        # scikit-learn keeps class shares.
+        counts[:, _codes(estimator.classes_, schema)] = _whole(fitted.value[:, 0, :] *
+                                                               fitted.weighted_n_node_samples[:, None])
     inner = fitted.children_left != LEAF
     tree = Tree("binary", np.where(inner, fitted.feature, LEAF).astype(np.int32),
                 np.where(inner, _double_thresholds(fitted.threshold), np.nan),
-                np.stack([fitted.children_left, fitted.children_right], axis=1).astype(np.int32), counts)
+                np.stack([fitted.children_left, fitted.children_right], axis=1).astype(np.int32), counts, value=value)
     fault = fault_of(tree, len(schema.features), schema.target.size)
     if fault:
         raise DataError(f"this tree of scikit-learn cannot be used: {fault}")
@@ -54,9 +58,10 @@ def to_sklearn(tree: Tree, schema: Schema) -> DecisionTreeClassifier:
     from sklearn.tree import DecisionTreeClassifier
     from sklearn.tree._tree import Tree as FittedTree
 
-    if tree.kind != "binary":
-        raise ConfigError("a multiway tree has no form in scikit-learn, whose trees are binary",
-                          remedy="export it with to_json, or fit 'cart'")
+    if tree.kind != "binary" or tree.value is not None:
+        raise ConfigError(f"a {'regression' if tree.kind == 'binary' else tree.kind} tree has no form here in "
+                          "scikit-learn: only trees of classes that split numbers alone have",
+                          remedy="export it to onnx: tequio export MODEL --to onnx")
     estimator = DecisionTreeClassifier(max_depth=max(int(tree.depths.max()), 1))
     estimator.n_features_in_, estimator.n_outputs_ = len(schema.features), 1
     estimator.classes_, estimator.n_classes_ = np.arange(tree.classes), tree.classes
@@ -124,10 +129,13 @@ class Bagging:
     criterion: str
     columns: float
 
-    def grow(self, rows: NDArray[np.float32], labels: NDArray[np.int64], seed: int,
+    def grow(self, rows: NDArray[np.float32], labels: Array, seed: int,
              weights: NDArray[np.float64] | None = None) -> list[SimpleNamespace]:
         """Fitted trees, as far as `from_sklearn` looks at them: `tree_` and `classes_`."""
-        classes, codes = np.unique(labels, return_inverse=True)
+        if self.criterion == "squared":
+            classes, codes = np.zeros(1), labels
+        else:
+            classes, codes = np.unique(labels, return_inverse=True)
         target = np.ascontiguousarray(codes[:, None], dtype=np.float64)
         draw = np.random.RandomState(seed)
         seeds = [draw.randint(np.iinfo(np.int32).max) for _ in range(self.trees)]
@@ -142,7 +150,8 @@ class Bagging:
         drawn = np.random.RandomState(seed).randint(0, count, count, dtype=np.int32)
         times = np.bincount(drawn, minlength=count).astype(np.float64)
         sizes = np.array([classes], dtype=np.intp)
-        impurity = (_criterion.Gini if self.criterion == "gini" else _criterion.Entropy)(1, sizes)
+        impurity = _criterion.MSE(1, count) if self.criterion == "squared" else \
+            (_criterion.Gini if self.criterion == "gini" else _criterion.Entropy)(1, sizes)
         looked_at = max(1, int(self.columns * columns)) if self.columns else max(1, int(sqrt(columns)))
         splitter = _splitter.BestSplitter(impurity, looked_at, self.min_leaf, 0.0,
                                           np.random.RandomState(seed), None)

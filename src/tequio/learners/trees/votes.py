@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tequio.learners.trees.boosted import BoostedTrees, Objective, RegressionTree
+from tequio.learners.trees.boosted import BoostedTrees, RegressionTree, objective_for
 from tequio.learners.trees.forest import Forest, split_by_size
+from tequio.learners.trees.indicators import indicators_of
 from tequio.learners.trees.tree import LEAF, Tree
 from tequio.learners.trees.xgboost_learner import from_bytes, read_document
 
@@ -74,6 +75,8 @@ def votes_on(model: Ensemble, row: Array, schema: Schema) -> Votes:
     rows, names = np.asarray(row)[None, :], schema.target.names
     if isinstance(model, BoostedTrees):
         votes = _pushes(model, rows, names)
+    elif schema.target.kind == "number":
+        votes = _sides_of_mean(model, rows)
     else:
         members = model.trees if isinstance(model, Forest) else model.members
         chosen = [int(member.predict(rows)[0].argmax()) for member in members]
@@ -93,8 +96,9 @@ def ensemble_importance(model: Tree | Ensemble, columns: int) -> NDArray[np.floa
     return earned / earned.sum() if earned.sum() > 0 else np.zeros(columns)
 
 
-def boosted_from_xgboost(data: ArrayLike, objective: Objective) -> BoostedTrees:
-    """The trees of an XGBoost document in our own form."""
+def boosted_from_xgboost(data: ArrayLike, schema: Schema) -> BoostedTrees:
+    """The trees of an XGBoost document in our own form, on the columns of the schema."""
+    objective, indicators = objective_for(schema.target), indicators_of(schema)
     content = np.asarray(data, dtype=np.uint8)
     document, trees = read_document(content, from_bytes(content))
     named, sizes = trees.arrays, trees.sizes
@@ -104,19 +108,29 @@ def boosted_from_xgboost(data: ArrayLike, objective: Objective) -> BoostedTrees:
     above = named["split_conditions"].astype(np.float32)
     cut = (above.astype(np.float64) + np.nextafter(above, np.float32(-np.inf))) / 2
     # At leaves the value stands in the threshold's place.
-    arrays = (np.where(leaf, LEAF, named["split_indices"]).astype(np.int32), np.where(leaf, 0.0, cut),
-              np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32),
-              np.where(leaf, named["split_conditions"], 0.0), np.where(leaf, 0.0, named["loss_changes"]))
+    children = np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32)
+    default = np.where(named["default_left"] > 0, children[:, 0], children[:, 1])
+    column, threshold, ways, missing = indicators.original(np.where(leaf, LEAF, named["split_indices"]), cut, children,
+                                                           default)
+    arrays = (column, threshold, ways, np.where(leaf, named["split_conditions"], 0.0),
+              np.where(leaf, 0.0, named["loss_changes"]), missing)
     parts = zip(*(split_by_size(array, sizes) for array in arrays), strict=True) if len(sizes) else ()
     return BoostedTrees(objective, _base(document, objective), tuple(RegressionTree(*part) for part in parts))
 
 
-def _base(document: Document, objective: Objective) -> NDArray[np.float64]:
+def _base(document: Document, objective: str) -> NDArray[np.float64]:
     """Classes start from equal chances; numbers from the mean that the document tells."""
     parameters = document["learner"]["learner_model_param"]
     if objective == "squared":
         return np.array([float(parameters["base_score"].strip("[]"))])
     return np.zeros(max(int(parameters["num_class"]), 1))
+
+
+def _sides_of_mean(model: Forest | Panel, rows: Array) -> dict[str, int]:
+    """How many members say less than the mean of all, and more."""
+    members = model.trees if isinstance(model, Forest) else model.members
+    said, mean = np.array([member.predict(rows)[0] for member in members]), float(model.predict(rows)[0])
+    return {"lower": int((said < mean).sum()), "higher": int((said > mean).sum())}
 
 
 def _pushes(model: BoostedTrees, rows: Array, names: tuple[str, ...]) -> dict[str, int]:
@@ -131,9 +145,9 @@ def importance(model: Tree | Forest | BoostedTrees, columns: int,
                impurity: Impurity | None = None) -> NDArray[np.float64]:
     """(columns,) shares of what all splits earned; all 0 for a model that never splits.
 
-    A tree's split earns the impurity that it takes away, weighted by rows: entropy in a multiway tree and Gini in a
-    binary one unless told otherwise. A forest's importance is the mean over its trees, that of boosted trees goes by
-    the loss that splits lowered.
+    A tree's split earns the impurity that it takes away, weighted by rows: entropy in a multiway tree and Gini in
+    others unless told otherwise, and the squared error where numbers are predicted. A forest's importance is the mean
+    over its trees, that of boosted trees goes by the loss that splits lowered.
     """
     if isinstance(model, Tree):
         return _shares(_earned(model, columns, impurity))
@@ -148,11 +162,13 @@ def importance(model: Tree | Forest | BoostedTrees, columns: int,
 
 
 def _earned(tree: Tree, columns: int, impurity: Impurity | None) -> NDArray[np.float64]:
-    measure = impurity or ("gini" if tree.kind == "binary" else "entropy")
-    weighted = tree.support * _impurities(tree.probabilities, measure)
+    measure = impurity or ("entropy" if tree.kind == "multiway" else "gini")
+    # The squares of nodes' means tell as much of a split as the squared errors that it leaves.
+    weighted = tree.support * _impurities(tree.probabilities, measure) if tree.value is None else \
+        -tree.support * (tree.value - tree.value[0]) ** 2
     # A node that split gives up its impurity and its children take on theirs.
-    node, branch = np.nonzero(tree.children != LEAF)
-    below = np.bincount(node, weighted[tree.children[node, branch]], minlength=len(tree))
+    node, branch = np.nonzero(tree.branches != LEAF)
+    below = np.bincount(node, weighted[tree.branches[node, branch]], minlength=len(tree))
     inner = np.flatnonzero(tree.feature != LEAF)
     return _sums_by_column(tree.feature[inner], weighted[inner] - below[inner], columns)
 

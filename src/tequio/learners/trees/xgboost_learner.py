@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
@@ -18,7 +18,9 @@ from annotated_types import Ge, Gt, Interval
 from tequio.errors import MissingExtra, PayloadError
 from tequio.learners import metrics
 from tequio.learners.trees.boosted import Objective, objective_for, scores_of
-from tequio.learners.trees.learner import checked_weights, numeric_rows, rows_of
+from tequio.learners.trees.indicators import indicators_of
+from tequio.learners.trees.learner import checked_weights, rows_of
+from tequio.learners.trees.places import mixed_rows
 from tequio.learners.trees.tree import LEAF, real_numbers, whole_numbers
 from tequio.registry import register
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Dataset, Schema
     from tequio.learners.learner import Payload, Received, Tally
+    from tequio.learners.trees.indicators import Indicators
 
     Document = dict[str, Any]
 
@@ -51,18 +54,20 @@ class XGBoostModel:
 
     objective: Objective
     document: NDArray[np.uint8] = field(repr=False)
+    indicators: Indicators = field(repr=False)
 
     @classmethod
     def of(cls, document: Document, schema: Schema) -> XGBoostModel:
         """The model that a sound document describes."""
-        return cls(objective_for(schema.target), to_bytes(document))
+        return cls(objective_for(schema.target), to_bytes(document), indicators_of(schema))
 
     def margins(self, features: Array) -> NDArray[np.float32]:
         """(rows, outputs) sums of the starting score and the trees."""
         xgboost = _package()
         booster = xgboost.Booster({"nthread": 1})
         booster.load_model(bytearray(self.document.tobytes()))
-        margins: NDArray[np.float32] = booster.predict(xgboost.DMatrix(features, nthread=1), output_margin=True)
+        rows = xgboost.DMatrix(self.indicators.apply(features), nthread=1)
+        margins: NDArray[np.float32] = booster.predict(rows, output_margin=True)
         return margins if margins.ndim == 2 else margins[:, None]
 
     def predict(self, features: Array) -> NDArray[np.float64]:
@@ -77,7 +82,9 @@ class XGBoostModel:
 @register("learner", "xgboost", paper="Chen and Guestrin, 2016")
 @dataclass(frozen=True)
 class XGBoost:
-    """Gradient-boosted trees of the package XGBoost, on numeric columns, for classes or numbers.
+    """Gradient-boosted trees of the package XGBoost, for classes or numbers.
+
+    A category is told from all others of its column; missing values go to the side where they lower the loss more.
 
     Parameters:
         trees: rounds of boosting; with more than two classes a round adds a tree a class
@@ -101,12 +108,14 @@ class XGBoost:
     rows: Annotated[float, Interval(gt=0, le=1)] = 1.0
     columns: Annotated[float, Interval(gt=0, le=1)] = 1.0
 
+    takes: ClassVar[frozenset[str]] = frozenset({"number", "category", "missing"})
+
     def fit(self, data: Dataset, rng: np.random.Generator, *,
             weights: NDArray[np.float64] | None = None) -> XGBoostModel:
         """The ensemble of these rows; the rng draws rows and columns."""
         mean = float(np.average(data.target, weights=weights)) if data.schema.target.kind == "number" else 0.0
         start = self.start(data.schema, mean)
-        margins = XGBoostModel.of(start, data.schema).margins(numeric_rows(data, "xgboost"))
+        margins = XGBoostModel.of(start, data.schema).margins(mixed_rows(data, "xgboost"))
         trees = self.boost(margins, data, self.trees, rng, weights=weights)
         return XGBoostModel.of(with_trees(start, trees), data.schema)
 
@@ -117,7 +126,7 @@ class XGBoost:
     def boost(self, margins: NDArray[np.float32], data: Dataset, rounds: int, rng: np.random.Generator, *,
               weights: NDArray[np.float64] | None = None) -> XGBoostTrees:
         """The trees of so many rounds of boosting on these rows, which stand at these margins."""
-        xgboost, features = _package(), numeric_rows(data, "xgboost")
+        xgboost, features = _package(), indicators_of(data.schema).apply(mixed_rows(data, "xgboost"))
         rows = xgboost.DMatrix(features, data.target, weight=checked_weights(weights, len(data)), nthread=1,
                                base_margin=margins if margins.shape[1] > 1 else margins[:, 0])
         parameters = {**self.parameters(data.schema), "base_score": 0.5, "seed": int(rng.integers(2**31))}
@@ -154,7 +163,7 @@ class XGBoost:
 def _start(learner: XGBoost, schema: Schema, mean: float) -> Document:
     """Made by XGBoost itself, so that the document is of its installed version."""
     xgboost = _package()
-    nothing = xgboost.DMatrix(np.zeros((1, len(schema.features))), np.zeros(1), nthread=1)
+    nothing = xgboost.DMatrix(np.zeros((1, len(indicators_of(schema).column))), np.zeros(1), nthread=1)
     base = mean if schema.target.kind == "number" else 0.5
     booster = xgboost.train({**learner.parameters(schema), "base_score": base}, nothing, 0)
     return from_bytes(np.frombuffer(booster.save_raw("json"), dtype=np.uint8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from tequio.errors import ConfigError
 from tequio.learners.linear import LogisticRegression, SGDClassifier, SGDRegressor
 from tequio.learners.trees.boosted import BoostedTrees, objective_for
 from tequio.learners.trees.forest import Forest, split_by_size
+from tequio.learners.trees.indicators import indicators_of
 from tequio.learners.trees.learner import Scoring, model_from_payload
 from tequio.learners.trees.tree import LEAF, Tree
 from tequio.learners.trees.xgboost_learner import XGBoost
@@ -37,7 +38,10 @@ Link = Literal["identity", "logistic", "softmax", "labels"]
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """A tree of which every node has values to add, one an output; `rows` are those of the training, 0 if unknown."""
+    """A tree of which every node has values to add, one an output; `rows` are those of the training, 0 if unknown.
+
+    `missing` is the child for missing values, where those have one.
+    """
 
     kind: Kind
     feature: Array
@@ -45,6 +49,11 @@ class Branches:
     children: Array
     values: Numbers
     rows: Numbers
+    missing: Array | None = None
+
+    def with_gaps(self) -> Branches:
+        """The same tree as a mixed one, which knows missing values."""
+        return self if self.missing is None else replace(self, kind="mixed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +121,16 @@ def linear(learner: object, model: Payload, schema: Schema) -> Linear | None:
 
 def _of_shares(tree: Tree, majority: bool) -> Branches:
     shares = np.eye(tree.classes)[tree.probabilities.argmax(axis=1)] if majority else tree.probabilities
-    return Branches(tree.kind, tree.feature, tree.threshold, tree.children, shares, tree.support)
+    missing = tree.default if tree.kind == "mixed" else tree.children[:, 1] if tree.kind == "binary" else None
+    return Branches(tree.kind, tree.feature, tree.threshold, tree.children,
+                    shares if tree.value is None else tree.value[:, None], tree.support, missing)
 
 
 def _boosted(trees: Sequence[Branches], base: Numbers, objective: str, *, single: bool = False) -> TreeSum:
     """Tree i adds to output i % outputs."""
     outputs = len(base)
     placed = [Branches(tree.kind, tree.feature, tree.threshold, tree.children,
-                       tree.values * (np.arange(outputs) == number % outputs), tree.rows)
+                       tree.values * (np.arange(outputs) == number % outputs), tree.rows, tree.missing)
               for number, tree in enumerate(trees)]
     links: dict[str, Link] = {"logistic": "logistic", "softmax": "softmax", "squared": "identity"}
     return TreeSum(tuple(placed), np.asarray(base, np.float64), links[objective], single=single)
@@ -136,10 +147,15 @@ def _from_xgboost(learner: XGBoost, model: Payload, schema: Schema) -> TreeSum:
         np.broadcast_to(told, max(int(parameters["num_class"]), 1)).copy()
     named = trees.arrays
     leaf = named["left_children"] == LEAF
-    conditions = named["split_conditions"].astype(np.float32)
-    arrays: list[Array] = [np.where(leaf, LEAF, named["split_indices"]).astype(np.int32),
-                           np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64),
-                           np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32),
-                           np.where(leaf, conditions, 0.0)[:, None].astype(np.float64), np.zeros(len(leaf))]
+    conditions, indicators = named["split_conditions"].astype(np.float32), indicators_of(schema)
+    column = np.where(leaf, LEAF, named["split_indices"]).astype(np.int32)
+    cut = np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64)
+    children = np.stack([named["left_children"], named["right_children"]], axis=1).astype(np.int32)
+    missing: Array = np.where(named["default_left"] > 0, children[:, 0], children[:, 1])
+    if not indicators.plain:
+        column, cut, children, missing = indicators.original(column, cut, children, missing)
+    arrays: list[Array] = [column, cut, children, np.where(leaf, conditions, 0.0)[:, None].astype(np.float64),
+                           np.zeros(len(leaf)), missing]
     parts = zip(*(split_by_size(array, trees.sizes) for array in arrays), strict=True) if len(trees) else ()
-    return _boosted([Branches("binary", *part) for part in parts], base, objective, single=True)
+    kind: Kind = "binary" if indicators.plain else "mixed"
+    return _boosted([Branches(kind, *part) for part in parts], base, objective, single=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tequio
+from tequio.data.dataset import OTHER
 from tequio.data.inputs.column import MISSING_MARKERS
 from tequio.errors import MissingExtra
 from tequio.models.exporting.forms import answer_of
@@ -96,6 +97,7 @@ def to_onnx(model: Model) -> bytes:
     """A model as the bytes of an ONNX file."""
     answer = answer_of(model)
     graph, plan = Graph(), plan_of(model.reading, model.party)
+    plan.refuse_hashed("ONNX")
     raw, usable = _raw_rows(graph, plan)
     rows, usable = prepared_in(graph, plan, raw, usable)
     if any(isinstance(operation, Log) for operation in plan.operations) and (by := RawColumns(plan)).cuts:
@@ -117,23 +119,42 @@ def to_onnx(model: Model) -> bytes:
 def _raw_rows(graph: Graph, plan: Plan) -> tuple[str, str]:
     """Raw rows (rows, columns) in double precision or single, and which of them can be answered."""
     schema, dtype = plan.raw, plan.reading.dtype
-    if not any(feature.categorical for feature in schema.features):
-        rows = graph("Flatten", graph.input("rows", dtype, schema.shape), axis=1)
+    features = [feature for feature in schema.features if feature.kind != "flag"]
+    flagged = [feature.column for feature in schema.features if feature.kind == "flag"]
+    columns: dict[str, str] = {}
+    if not any(feature.categorical for feature in features):
+        shape = (len(features),) if flagged else schema.shape
+        rows = graph("Flatten", graph.input("rows", dtype, shape), axis=1)
     else:
-        columns = [graph.input(input_name(feature.name), str if feature.categorical else dtype, (1,))
-                   for feature in schema.features]
-        rows = graph("Concat", *(graph.cast(_codes(graph, plan, feature, name), dtype) if feature.categorical else name
-                                 for feature, name in zip(schema.features, columns, strict=True)), axis=1)
+        columns = {feature.name: graph.input(input_name(feature.name), str if feature.categorical else dtype, (1,))
+                   for feature in features}
+        rows = graph("Concat", *(graph.cast(_codes(graph, plan, feature, columns[feature.name]), dtype)
+                                 if feature.categorical else columns[feature.name] for feature in features), axis=1)
+    flags = [_flag(graph, feature, place, rows, columns) for place, feature in enumerate(features)
+             if feature.name in flagged]
     if np.dtype(dtype).kind != "f":
         return rows, graph.all_of(graph("Equal", rows, rows))
     usual = [plan.reading.usual[feature.name] if feature.name in plan.reading.filled and not feature.categorical
-             else np.nan for feature in schema.features]
+             else np.nan for feature in features]
     if not np.isnan(np.array(usual, dtype=np.float64)).all():
         rows = graph("Where", graph("IsNaN", rows), graph.constant(usual, dtype), rows)
+    if flags:
+        rows = graph("Concat", rows, *(graph.cast(flag, dtype) for flag in flags), axis=1)
     # nought times infinity is not a number either
     finite = graph("Equal", graph("Mul", rows, graph.constant(0, dtype)), graph.constant(0, dtype))
+    if plan.reading.missing:
+        finite = graph("Or", finite, graph("IsNaN", rows))
     usable = graph.all_of(finite)
     return graph("Where", usable, rows, graph.constant(0, dtype)), usable
+
+
+def _flag(graph: Graph, feature: Feature, place: int, rows: str, columns: dict[str, str]) -> str:
+    """(rows, 1): 1 where a raw column has no value."""
+    if not feature.categorical:
+        return graph("IsNaN", graph("Gather", rows, graph.constant([place]), axis=1))
+    markers = sorted(MISSING_MARKERS)
+    return graph("LabelEncoder", columns[feature.name], domain="ai.onnx.ml", keys_strings=markers,
+                 values_floats=[1.0] * len(markers), default_float=0.0)
 
 
 def input_name(column: str) -> str:
@@ -142,14 +163,23 @@ def input_name(column: str) -> str:
 
 
 def _codes(graph: Graph, plan: Plan, feature: Feature, name: str) -> str:
-    """Codes of categories, NaN for others; a missing value is the usual one where training took that."""
+    """Codes of categories, NaN for others; a missing value is the usual one where training took that.
+
+    Where the model takes missing values these are NaN, and others are infinite.
+    """
     domain = feature.domain or ()
     codes = {spelt: float(code) for code, text in enumerate(domain) for spelt in (f"{text}.0", text)
              if spelt == text or (text.lstrip("-").isdecimal() and spelt not in domain)}
+    if OTHER in domain:
+        codes |= dict.fromkeys(sorted(MISSING_MARKERS), float("nan"))
     if feature.name in plan.reading.filled:
         codes |= dict.fromkeys(sorted(MISSING_MARKERS), codes[str(plan.reading.usual[feature.name])])
+    others = float("nan")
+    if plan.reading.missing:
+        codes = {**dict.fromkeys(sorted(MISSING_MARKERS), float("nan")), **codes}
+        others = float("inf")
     return graph("LabelEncoder", name, domain="ai.onnx.ml", keys_strings=list(codes),
-                 values_floats=list(codes.values()), default_float=float("nan"))
+                 values_floats=list(codes.values()), default_float=codes.get(OTHER, others))
 
 
 def prepared_in(graph: Graph, plan: Plan, rows: str, usable: str = "") -> tuple[str, str]:
@@ -232,7 +262,8 @@ def _metadata(model: Model, plan: Plan) -> dict[str, str]:
     """What the file says of itself: columns, classes, what stands in for missing values, and where it came from."""
     labels = model.answer.labels(model.target.size) if model.target.kind == "multilabel" else \
         range(len(model.target.names))
-    said = {"columns": list(plan.raw.names), "classes": [model.target.names[label] for label in labels],
+    columns = [feature.name for feature in plan.raw.features if feature.kind != "flag"]
+    said = {"columns": columns, "classes": [model.target.names[label] for label in labels],
             "target": model.target.name, "kind": "clusters" if model.clusters else model.target.kind,
             "categories": {feature.name: list(feature.domain) for feature in plan.raw.features
                            if feature.domain is not None},

@@ -18,7 +18,7 @@ from tequio.errors import ConfigError
 from tequio.learners.answers import One
 from tequio.learners.kmeans import KMeans
 from tequio.learners.torch_learner import TorchLearner
-from tequio.learners.trees.tree import Walk
+from tequio.learners.trees.tree import LEAF, Walk, each_once, node_depths
 from tequio.models.exporting.forms import linear, tree_sum
 from tequio.models.exporting.onnx_networks import is_own_in, network_scores, sigmoid_in
 from tequio.models.exporting.raw_columns import RawColumns
@@ -106,11 +106,18 @@ def _tree_scores(graph: Graph, model: TreeSum, rows: Rows) -> str:
 
     values, columns = [model.start[None], *(tree.values for tree in model.trees)], rows.prepared
     trees: Sequence[Branches] = model.trees
-    if trees and trees[0].kind == "binary":
+    if rows.plan.reading.missing:
+        trees = [tree.with_gaps() for tree in trees]
+    is_mixed = bool(trees) and trees[0].kind == "mixed"
+    if is_mixed and model.single:
+        columns = graph.cast(graph.cast(columns, np.float32), np.float64)
+    elif trees and trees[0].kind == "binary":
         plan, trees = RawColumns(rows.plan, model.single).in_raw_terms(trees)
         columns = graph.cast(prepared_in(graph, plan, rows.raw)[0], np.float64)
     offsets = np.cumsum([0, *(len(part) for part in values)])
     first = graph("Gather", columns, graph.constant([0]), axis=1)
+    if rows.plan.reading.missing:  # nought times NaN is no nought
+        first = graph.cast(graph("IsNaN", first), np.float64)
     nothing = graph.cast(graph("Mul", first, graph.constant(0.0)), np.int64)
     places = [nothing]  # what the sum starts from, as a tree of one node
     if trees:
@@ -125,26 +132,43 @@ def _tree_scores(graph: Graph, model: TreeSum, rows: Rows) -> str:
 
 def _ends(graph: Graph, trees: Sequence[Branches], offsets: NDArray[np.int64], columns: str, nothing: str) -> str:
     """(rows, trees): the number of the node where each row ends, counted over all trees from the first offset on."""
-    binary = trees[0].kind == "binary"
+    binary, is_mixed = trees[0].kind == "binary", trees[0].kind == "mixed"
     width = 2 if binary else max(tree.children.shape[1] for tree in trees) + 1
-    walks = [Walk.of(tree.feature, tree.children, tree.threshold if binary else None) for tree in trees]
+    walks = [_mixed_walk(tree, width - 1) if is_mixed else
+             Walk.of(tree.feature, tree.children, tree.threshold if binary else None) for tree in trees]
     starts = offsets - offsets[0]
     onward = np.concatenate([np.pad(walk.onward.reshape(-1, walk.width), ((0, 0), (0, width - walk.width)), "edge")
                              + start for walk, start in zip(walks, starts, strict=True)])
     ways = graph.constant(onward.reshape(-1), np.int64)
     looked_at = graph.constant(np.concatenate([walk.column for walk in walks]), np.int64)
-    thresholds = graph.constant(np.nan_to_num(np.concatenate([tree.threshold for tree in trees]))) if binary else ""
+    cuts = np.concatenate([tree.threshold for tree in trees])
+    thresholds = "" if not (binary or is_mixed) else graph.constant(np.nan_to_num(cuts))
+    # At leaves, where the way leads nowhere else, any value is a number.
+    leaves = np.concatenate([walk.leaf for walk in walks])
+    on_numbers = graph.constant(leaves | ~np.isnan(cuts)) if is_mixed else ""
     here = graph("Add", nothing, graph.constant(starts[None], np.int64))
     for _ in range(max(walk.levels for walk in walks)):
         values = graph("GatherElements", columns, graph("Gather", looked_at, here), axis=1)
         if binary:
             low = graph("LessOrEqual", values, graph("Gather", thresholds, here))
             branch = graph.cast(graph("Not", low), np.int64)
+        elif is_mixed:
+            above = graph.cast(graph("Greater", values, graph("Gather", thresholds, here)), np.float64)
+            way = graph("Where", graph("Gather", on_numbers, here), above, values)
+            branch = graph.cast(graph("Where", graph("IsNaN", values), graph.constant(float(width - 1)), way), np.int64)
         else:
             last = graph.constant(float(width - 1))
             branch = graph.cast(graph("Where", graph("Less", values, last), values, last), np.int64)
         here = graph("Gather", ways, graph("Add", graph("Mul", here, graph.constant(width)), branch))
     return graph("Add", here, graph.constant(offsets[0]))
+
+
+def _mixed_walk(tree: Branches, places: int) -> Walk:
+    """The tables of a tree with room for that many categories."""
+    assert tree.missing is not None
+    children = np.pad(tree.children, ((0, 0), (0, places - tree.children.shape[1])), constant_values=LEAF)
+    depths = node_depths(each_once(children, tree.missing.astype(np.int32)))
+    return Walk.of_mixed(tree.feature, tree.threshold, children, tree.missing, depths)
 
 
 def _heads(graph: Graph, answer: Heads, rows: Rows) -> str:

@@ -6,15 +6,19 @@ what `Reading.prepared` gives, bit for bit; a test compares.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.data.dataset import Feature
+from tequio.data.preprocessing import Fitted
 from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordinal, Regroup
+from tequio.data.preprocessing.filling import Impute
 from tequio.data.preprocessing.preparation import numeric_columns
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
 from tequio.errors import ConfigError
+from tequio.registry import name_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,8 +111,17 @@ class Plan:
 
     @property
     def raw(self) -> Schema:
-        """The schema of raw rows."""
+        """The schema of raw rows, and behind their columns those that say what was missing."""
         return self.reading.schema
+
+    def refuse_hashed(self, form: str) -> None:
+        """Refuse columns whose values other programs could not read as tequio does."""
+        for feature in self.raw.features:
+            if feature.kind in ("text", "hashed", "date"):
+                what = "dates" if feature.kind == "date" else "hashed texts"
+                raise ConfigError(f"column '{feature.column}' holds {what}, which {form} cannot read",
+                                  remedy="use tequio predict, or train without it: "
+                                         f"data.ignore = [\"{feature.column}\"]")
 
     def apply(self, raw: Array, steps: int | None = None) -> Array:
         """Rows (rows, columns) after all operations, or after the first `steps` of them."""
@@ -125,8 +138,9 @@ class Plan:
 
 
 def plan_of(reading: Reading, party: str = "") -> Plan:
-    """The plan of a model's preparation, or of a party's own."""
-    fitted = reading.own.get(party, reading.preparation)
+    """The plan of a model's preparation, or of a party's own. Values that it fills in are filled in raw rows."""
+    reading = _without_gaps(reading, party)
+    fitted = reading.preparation
     rows = reading.rows_of(np.zeros((0, *reading.schema.shape), reading.dtype))
     operations: list[Operation] = []
     for step, statistics in zip(fitted.steps, fitted.statistics, strict=True):
@@ -136,6 +150,33 @@ def plan_of(reading: Reading, party: str = "") -> Plan:
         raise ConfigError(f"the model reads rows as {reading.dtype}, and its preparation gives no fractions then",
                           remedy="train it on rows of floating-point numbers")
     return Plan(reading, rows.schema, tuple(operations))
+
+
+def _without_gaps(reading: Reading, party: str) -> Reading:
+    """The same reading with one preparation, without its step `impute`: what that fills in is the usual value of a raw
+    column, and the columns that say what was missing stand behind the raw ones."""
+    fitted = reading.own.get(party, reading.preparation)
+    place = next((place for place, step in enumerate(fitted.steps) if isinstance(step, Impute)), None)
+    if place is None or not all(isinstance(step, Ordinal) for step in fitted.steps[:place]):
+        return replace(reading, preparation=fitted, own={})
+    rows = Fitted(fitted.steps[:place], fitted.statistics[:place]).apply(
+        reading.rows_of(np.zeros((0, *reading.schema.shape), reading.dtype)))
+    step, found = fitted.steps[place], fitted.statistics[place]
+    after = step.apply(replace(rows, source=replace(rows.source, missing="keep")), found).schema.features
+    fills = iter(found["fill"].tolist()), iter(found["frequent"].tolist())
+    usual, features = dict(reading.usual), list(reading.schema.features)
+    for column, feature in enumerate(rows.schema.features):
+        value, raw = next(fills[feature.domain is not None]), features[column]
+        if feature.domain is not None:
+            features[column] = raw = after[column]
+        usual[raw.name] = value if raw.domain is None else raw.domain[int(value)]
+    flags = [Feature(flag.name, kind="flag", source=flag.name.removesuffix(" missing"))
+             for flag in after[len(features):]]
+    schema = replace(reading.schema, features=(*features, *flags), shape=() if flags else reading.schema.shape)
+    rest = Fitted(fitted.steps[:place] + fitted.steps[place + 1:],
+                  fitted.statistics[:place] + fitted.statistics[place + 1:])
+    return replace(reading, schema=schema, usual=usual, filled=frozenset(raw.name for raw in features), missing="",
+                   preparation=rest, own={}, _schemas={})
 
 
 def _operations(step: Preparation, statistics: Statistics, rows: Dataset, sparse: bool) -> list[Operation]:
@@ -174,8 +215,8 @@ def _operations(step: Preparation, statistics: Statistics, rows: Dataset, sparse
         return [Spread(kept, np.full(len(kept), -1))]
     if isinstance(step, Ordinal):
         return []
-    raise ConfigError(f"the preparation '{type(step).__name__}' cannot be exported",
-                      remedy="use predict, or train without it")
+    raise ConfigError(f"the step '{name_of(type(step))}' of data.prepare cannot be exported" + (
+        " behind others" if isinstance(step, Impute) else ""), remedy="use tequio predict, or train without it")
 
 
 def _range(statistics: Statistics, sparse: bool) -> tuple[Numbers, Numbers]:

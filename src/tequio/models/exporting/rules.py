@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tequio
+from tequio.data.dataset import OTHER
 from tequio.errors import ConfigError
 from tequio.learners.answers import One
-from tequio.learners.trees.tree import LEAF
+from tequio.learners.trees.rules import extract
+from tequio.learners.trees.tree import EVERY_NUMBER, LEAF, Tree
 from tequio.models.exporting.forms import answer_of, linear, tree_sum
 from tequio.models.exporting.plan import Log, Scale, Spread, plan_of
 from tequio.models.exporting.raw_columns import RawColumns
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.learners.trees.rules import Rules
     from tequio.models.exporting.forms import Branches, Linear, TreeSum
     from tequio.models.exporting.plan import Plan
     from tequio.models.exporting.raw_columns import Way
@@ -41,6 +44,7 @@ def to_rules(model: Model) -> Json:
     if not isinstance(answer, One):
         raise ConfigError("several models answer together here, which are no one list of rules",
                           remedy="export it to onnx: tequio export MODEL --to onnx")
+    plan.refuse_hashed("a file of rules")
     trees = tree_sum(answer.learner, answer.model, plan.schema)
     plain = linear(answer.learner, answer.model, plan.schema)
     target = {"name": model.target.name, "kind": model.target.kind, "classes": model.classes.tolist()}
@@ -55,11 +59,18 @@ def to_rules(model: Model) -> Json:
 
 
 def _column(plan: Plan, place: int) -> Json:
-    """A raw column's name, its categories, and what stands in for a missing value."""
+    """A raw column's name, its categories, and what stands in for others and for a missing value.
+
+    A flag is 1 where the column that it is `of` has no value, and 0 elsewhere.
+    """
     feature = plan.raw.features[place]
+    if feature.kind == "flag":
+        return {"name": feature.name, "kind": "flag", "of": feature.column}
     known = {} if feature.domain is None else {"categories": list(feature.domain)}
     usual = {"missing": plan.reading.usual[feature.name]} if feature.name in plan.reading.filled else {}
-    return {"name": feature.name, "kind": "number" if feature.domain is None else "category", **known, **usual}
+    others = {"others": OTHER} if OTHER in (feature.domain or ()) else {}
+    kind = "number" if feature.domain is None else "category"
+    return {"name": feature.name, "kind": kind, **known, **others, **usual}
 
 
 def _range(low: float, high: float) -> dict[str, float]:
@@ -81,6 +92,10 @@ def _condition(raw: RawColumns, place: int, allowed: NDArray[np.bool_] | tuple[f
 
 def _of_trees(raw: RawColumns, model: TreeSum, classes: list[object]) -> Json:
     """Of each tree the rules, of which exactly one holds for a row."""
+    trees = [tree.with_gaps() for tree in model.trees] if raw.plan.reading.missing else list(model.trees)
+    if any(tree.kind == "mixed" for tree in trees):
+        return {"kind": "trees", "start": model.start.tolist(), "divide": model.divide, "link": model.link,
+                "trees": [_mixed_rules(raw.plan, tree, classes) for tree in trees]}
     raw.learn(model.trees)
     return {"kind": "trees", "start": model.start.tolist(), "divide": model.divide, "link": model.link,
             "trees": [[_rule(raw, tree, node, way, classes) for node, way in _ends(raw, tree, 0, {})]
@@ -111,9 +126,45 @@ def _rule(raw: RawColumns, tree: Branches, node: int, way: Way, classes: list[ob
     told = {place: allowed for place, allowed in sorted(way.items())
             if isinstance(allowed, tuple) or not allowed.all()}
     rule: Json = {"if": [_condition(raw, place, allowed) for place, allowed in told.items()]}
-    if tree.rows.any():
-        rule |= {"then": classes[int(tree.values[node].argmax())], "rows": float(tree.rows[node])}
-    return {**rule, "adds": tree.values[node].tolist()}
+    return {**rule, **_said(tree, node, classes)}
+
+
+def _said(tree: Branches, node: int, classes: list[object]) -> Json:
+    adds: Json = {"adds": tree.values[node].tolist()}
+    if not tree.rows.any():
+        return adds
+    then = {"then": classes[int(tree.values[node].argmax())]} if classes else {}
+    return {**then, "rows": float(tree.rows[node]), **adds}
+
+
+def _mixed_rules(plan: Plan, tree: Branches, classes: list[object]) -> list[Json]:
+    """The rules of a tree that knows missing values: only conditions with `or_missing` hold where a value is."""
+    splits = np.flatnonzero((tree.feature != LEAF) & np.isnan(tree.threshold))
+    stuck = any((tree.children[node, :len(plan.raw.features[int(tree.feature[node])].domain or ())] == LEAF).any()
+                for node in splits)
+    if plan.operations or stuck or tree.missing is None:
+        raise ConfigError("these trees know missing values of prepared columns, or lack branches for categories, and "
+                          "a file of rules has no words for that", remedy="export it to onnx: tequio export MODEL "
+                          "--to onnx")
+    values = None if tree.rows.any() else np.zeros(len(tree.feature))
+    whole = Tree("mixed", tree.feature, tree.threshold, tree.children, np.maximum(tree.rows, 0.0)[:, None],
+                 np.asarray(tree.missing, dtype=np.int32), values)
+    rules = extract(whole, len(plan.raw.features))
+    return [{"if": [_mixed_condition(plan, rules, rule, int(column)) for column in np.flatnonzero(rules.bound[rule])],
+             **_said(tree, int(node), classes)} for rule, node in enumerate(whole.leaves)]
+
+
+def _mixed_condition(plan: Plan, rules: Rules, rule: int, column: int) -> Json:
+    assert rules.allowed is not None
+    feature, allowed = plan.raw.features[column], rules.allowed[rule, column]
+    gaps = {"or_missing": True} if allowed[-1] else {}
+    if feature.domain is not None:
+        inside = [text for text, kept in zip(feature.domain, allowed[:-1], strict=False) if kept]
+        return {"column": feature.name, "in": inside, **gaps}
+    low, high = float(rules.low[rule, column]), float(rules.high[rule, column])
+    if low > high or low == EVERY_NUMBER:
+        return {"column": feature.name, "in": [], **gaps}
+    return {"column": feature.name, **_range(low, high), **gaps}
 
 
 def _of_terms(raw: RawColumns, model: Linear) -> Json:

@@ -128,7 +128,8 @@ def example_of(versions: Versions) -> Plain:
 
 def _column(model: Model, feature: Feature) -> Plain:
     told: Plain = {"name": feature.name, "kind": "category" if feature.categorical else "number",
-                   "usual": _usual(model, feature), "may_be_missing": feature.name in model.reading.filled}
+                   "usual": _usual(model, feature),
+                   "may_be_missing": bool(model.reading.missing) or feature.name in model.reading.filled}
     return told if feature.domain is None else {**told, "categories": list(feature.domain)}
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from tequio.errors import TequioError
 from tequio.experiments.running import store
+from tequio.experiments.running.headline import main_metric
 from tequio.experiments.running.store import BASELINES, EVENTS
-from tequio.views.web.reading import DAMAGE, last_facts, read_config, read_summary
+from tequio.views.web.reading import DAMAGE, first_headline, last_facts, read_config, read_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,12 +106,12 @@ def log_text(folder: Path, most: int = 20_000) -> str:
         return file.read(most).decode("utf-8", "replace").strip()
 
 
-def headline(metrics: Plain) -> tuple[str, float | None]:
+def headline(metrics: Plain, wanted: str = "") -> tuple[str, float | None]:
     """The metric that stands for a run, and its value: at the coordinator, else at the parties."""
     for prefix in _HEADLINES:
         names = [name.split(".")[1] for name in metrics if name.startswith(prefix)]
         if names:
-            metric = prefix + next((name for name in names if name != "loss"), "loss")
+            metric = prefix + main_metric(names, wanted)
             name = metric if metric in metrics else f"{metric}.mean"
             value = metrics.get(name)
             return name, float(value) if isinstance(value, int | float) else None
@@ -121,7 +122,7 @@ def _finished(id: str, folder: Path) -> Entry:
     summary = read_summary(folder)
     if not (folder / store.CONFIG).is_file():
         raise FileNotFoundError(f"{store.CONFIG} is missing")
-    metric, value = headline(summary["metrics"])
+    metric, value = headline(summary["metrics"], str(summary.get("headline", "")))
     rounds = int(summary["rounds"])
     return Entry(id, FINISHED, str(summary["name"]), str(summary["algorithm"]), str(summary["data"]),
                  int(summary["seed"]), rounds, rounds, metric, value)
@@ -130,7 +131,7 @@ def _finished(id: str, folder: Path) -> Entry:
 def _unfinished(id: str, folder: Path) -> Entry:
     given = read_config(folder)
     facts = last_facts(folder / store.EVENTS)
-    metric, value = headline(facts.row)
+    metric, value = headline(facts.row, first_headline(folder / store.EVENTS))
     status, trouble = (FAILED, facts.error) if facts.failed else (STOPPED, "")
     if not facts.begun and (said := log_text(folder)):
         status, trouble = FAILED, said

@@ -66,7 +66,7 @@ _MOST_BYTES = 1 << 22
 _MOST_ROUNDS = 400
 _INTERRUPTED = "KeyboardInterrupt"
 # What a browser is told in words; everything else is in the numbers of the rounds.
-_TOLD = ("warning", "error", "failure", "drop", "quorum")
+_TOLD = ("note", "warning", "error", "failure", "drop", "quorum")
 
 
 @dataclass
@@ -109,6 +109,12 @@ def last_facts(path: Path) -> LastFacts:
             row, round = event, int(event.get("round", 0))
             break
     return LastFacts(begun, round, row, error, failed)
+
+
+def first_headline(path: Path) -> str:
+    """The metric that stands for a run, as the first event of its file says; empty where it does not."""
+    first = next(_events(read_text(path, _TAIL_BYTES).encode().splitlines()), {})
+    return str(first.get("headline", ""))
 
 
 def read_batch(path: Path, offset: int) -> Batch:
@@ -178,7 +184,7 @@ def _events(lines: Iterable[bytes]) -> Iterator[Plain]:
             yield event
 
 
-AXES = {"round": "rounds", "seconds": "seconds", "bytes": "bytes sent", "clock.seconds": "virtual seconds"}
+AXES = {"round": "rounds", "seconds": "seconds", "bytes": "bytes sent by training", "clock.seconds": "virtual seconds"}
 """What a curve can run along, and what that is called."""
 
 _DIGITS = 7
@@ -207,13 +213,14 @@ def columns_of(metrics: Table) -> Columns:
     return {name: [_number(row.get(name)) for row in kept] for name in names} if rows else {}
 
 
-def metric_names(curves: Iterable[Plain]) -> list[str]:
-    """The metrics that some curve has, the most telling first."""
+def metric_names(curves: Iterable[Plain], first: str = "") -> list[str]:
+    """The metrics that some curve has, the most telling first: `first` if it is there."""
     names = dict.fromkeys(name for one in curves for name in one["columns"])
     drawn = [name for name in names if name not in (*AXES, *_NOT_DRAWN)]
     order = ("test.", "parties.", "validation.", "train.")
-    return sorted(drawn, key=lambda name: (next((place for place, prefix in enumerate(order)
-                                                 if name.startswith(prefix)), len(order)), name.endswith("loss")))
+    return sorted(drawn, key=lambda name: (name != first, next((place for place, prefix in enumerate(order)
+                                                                if name.startswith(prefix)), len(order)),
+                                           name.endswith("loss")))
 
 
 def _number(value: Any) -> float | None:

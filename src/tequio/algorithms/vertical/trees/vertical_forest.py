@@ -82,6 +82,8 @@ class VerticalForest(VerticalAlgorithm):
 
     kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {OwnSplits: ("records",), OwnTrees: ("trees/counts",)}
 
+    takes: ClassVar[frozenset[str]] = frozenset({"number"})
+
     learner: RandomForest = part()
     encryption: str | dict[str, Any] = "paillier"
     bins: Annotated[int, Interval(ge=2, le=65_535)] = 32

@@ -10,6 +10,7 @@ from tequio.experiments.comparing.comparing import compare_values
 from tequio.experiments.comparing.pairing import values_of
 from tequio.experiments.comparing.values import contenders
 from tequio.experiments.running import store
+from tequio.experiments.running.headline import common_headline
 from tequio.experiments.running.results import BASELINES, is_finished
 from tequio.experiments.running.store import BASELINES as BASELINE_FOLDER
 from tequio.experiments.showing.comparison import Sheet, rank_lines, sentences, sheets_of
@@ -43,7 +44,8 @@ def show(request: Request) -> Response:
     metrics = metric_names(curves)
     metric = request.query_params.get("metric", "")
     if metric not in metrics:
-        metric = next((name for name in [headline(dict.fromkeys(metrics))[0]] if name in metrics), "")
+        likely = common_headline(entry.metric.removesuffix(".mean").rpartition(".")[2] for entry in chosen)
+        metric = next((name for name in [headline(dict.fromkeys(metrics), likely)[0]] if name in metrics), "")
     values = [table.last(metric) if metric in table.columns else None for table in tables]
     baselines = "baselines" in request.query_params
     verdict = judge([dashboard.folder(entry.id) for entry in chosen], metric, baselines=baselines) if metric else None

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 MOST_PARTIES = 500
-_FACTS = ("algorithm", "data", "seed", "parties", "seconds", "bytes_up", "bytes_down", "messages", "best_round")
+_FACTS = ("algorithm", "data", "seed", "parties", "seconds", "bytes_up", "bytes_down", "messages",
+          "evaluation_bytes_up", "evaluation_bytes_down", "best_round")
 
 
 def show(request: Request) -> Response:
@@ -47,8 +48,9 @@ def show(request: Request) -> Response:
     parties = _party_table(folder, batch.chosen)
     summary = read_summary(folder) if entry.status != CORRUPT and (folder / store.SUMMARY).is_file() else {}
     return page(request, "run.html", entry=entry, facts=_facts(summary, entry), final=_numbers(summary),
-                privacy=_privacy(summary), notes=batch.notes[-20:], curves=curves,
-                metrics=metric_names(curves), axes=_axes(curves), offset=batch.offset,
+                privacy=_privacy(summary), warnings=_warnings(summary), curves=curves,
+                notes=[note for note in batch.notes if note.removeprefix("warning: ") not in _warnings(summary)][-20:],
+                metrics=metric_names(curves, entry.metric), axes=_axes(curves), offset=batch.offset,
                 parties=Table(parties.columns, parties.rows[:MOST_PARTIES]), all_parties=len(parties),
                 config=read_text(folder / store.CONFIG), log=log_text(folder),
                 has_trees=(folder / "model.json").is_file(), can_resume=entry.status not in (RUNNING, CORRUPT),
@@ -76,7 +78,8 @@ def resume(request: Request, form: Form) -> Response:
 
 def _facts(summary: Plain, entry: Entry) -> Plain:
     facts: Plain = {"algorithm": entry.algorithm, "data": entry.data, "seed": entry.seed}
-    facts |= {name: summary[name] for name in _FACTS if name in summary}
+    facts |= {f"training_{name}" if name.startswith("bytes") else name: summary[name] for name in _FACTS
+              if name in summary}
     if "stopped" in summary:
         facts["ended"] = STOPPED.get(str(summary["stopped"]), str(summary["stopped"]))
     return {name: value for name, value in facts.items() if value not in (None, "")}
@@ -91,6 +94,11 @@ def _privacy(summary: Plain) -> str:
     """What a run that adds noise for privacy says about it."""
     stated = summary.get("privacy")
     return str(stated.get("words", "")) if isinstance(stated, dict) else ""
+
+
+def _warnings(summary: Plain) -> list[str]:
+    """What is going wrong in a finished run; while it runs, its notes say so."""
+    return [str(warning) for warning in summary.get("warnings", ())]
 
 
 def _axes(curves: list[Plain]) -> dict[str, str]:
