@@ -97,7 +97,9 @@ def test_the_loss_under_encryption_is_that_of_the_plain_rows(scheme):
         each = scores * (form.curve / 2 * scores - form.pull * targets) + constants(kind, targets)
         scale = kept(federation.engine.states()[0], KeptByLabels)["target"]
         unit = 1.0 if kind == "logistic" else scale["deviation"] ** 2
-        assert state.memory["losses"] == pytest.approx([unit * each.mean()], abs=1e-4)
+        # What CKKS opens carries noise on purpose: six deviations of it on the sum over the rows, in the target's unit.
+        noise = 6 * 2.0 ** -14 / len(rows) if scheme == "ckks" else 0.0
+        assert state.memory["losses"] == pytest.approx([unit * each.mean()], abs=unit * (1e-5 + noise))
 
 
 def test_training_stops_when_the_loss_no_longer_falls():
