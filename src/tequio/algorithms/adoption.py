@@ -132,7 +132,7 @@ class GlobalPayload(TypedDict):
     model: Payload
 
 
-@task("adopt if better", settings=AdoptSettings, reply=Decision, reveals=Reveals.SCORES)
+@task("adopt if better", settings=AdoptSettings, reply=Decision, reveals=Reveals.METRICS)
 def adopt_if_better(party: Party, payload: GlobalPayload, settings: AdoptSettings) -> Decision:
     """Compare the received model with the party's own on its validation rows, and keep the better one."""
     # A party that was handed a tree in the run itself may use that one already; it is compared with what it made alone.
@@ -170,5 +170,5 @@ def _tuned(party: Party, payload: ModelPayload, result: Trained, settings: TuneS
 
 
 fine_tune = training_task("fine-tune and evaluate", TuneSettings, Tally, Phase(received_job, _tuned),
-                          reveals=Reveals.SCORES)
+                          reveals=Reveals.METRICS)
 """Train the received model on the party's rows and evaluate it; nothing is kept."""

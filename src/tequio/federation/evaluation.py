@@ -49,13 +49,13 @@ class Fingerprint(TypedDict):
     sha256: str
 
 
-@task("evaluate", settings=EvaluateSettings, reply=Tally, reveals=Reveals.SCORES)
+@task("evaluate", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS)
 def evaluate(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
     """Tally the received model on one part of the party's rows."""
     return tally_here(party, payload["model"], settings.learner, settings.part)
 
 
-@task("evaluate own model", settings=EvaluateSettings, reply=Tally, reveals=Reveals.SCORES)
+@task("evaluate own model", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS)
 def evaluate_own(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
     """Tally the model that the party keeps for itself."""
     return tally_here(party, party.recall(OwnModel)["model"], settings.learner, settings.part)

@@ -85,7 +85,8 @@ class Reveals(Enum):
     COUNTS = "how many rows there are"
     UPDATE = "how training on the rows changed a model"
     STRUCTURE = "a model fitted to the rows, with its thresholds or counts"
-    SCORES = "how well a model does on the rows, or its scores of single rows"
+    METRICS = "how well a model does on the rows"
+    SCORES = "what a model makes of single rows"
     ROWS = "rows themselves"
 
 

@@ -163,7 +163,7 @@ def _reply(party: Party, payload: StartPayload, result: Trained, settings: Train
     return {"rows": result.rows, "steps": result.steps, "loss": result.loss}
 
 
-train_own = training_task("train own model", TrainSettings, TrainedReply, Phase(_job, _reply), reveals=Reveals.SCORES)
+train_own = training_task("train own model", TrainSettings, TrainedReply, Phase(_job, _reply), reveals=Reveals.METRICS)
 """Train the party's own model on, and keep it."""
 
 

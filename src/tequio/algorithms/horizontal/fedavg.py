@@ -169,7 +169,7 @@ def _reply(party: Party, payload: ModelPayload, result: Trained, settings: MixSe
 train_mix = training_task("fedavg-mix.train", MixSettings, UpdateReply, Phase(_job, _reply))
 
 
-@task("evaluate mixed model", settings=MixEvaluation, reply=Tally, reveals=Reveals.SCORES)
+@task("evaluate mixed model", settings=MixEvaluation, reply=Tally, reveals=Reveals.METRICS)
 def evaluate_mix(party: Party, payload: ModelPayload, settings: MixEvaluation) -> Tally:
     """Tally the mix of the received model and the party's own."""
     return tally_here(party, _start(party, payload["model"], settings.mix), settings.learner, settings.part)

@@ -175,7 +175,7 @@ def _own_reply(party: Party, payload: OwnPayload, result: Trained, settings: Own
 
 
 train_own_network = training_task("multilabel.train own network", OwnSettings, OwnReply, Phase(_own_job, _own_reply),
-                                  reveals=Reveals.SCORES)
+                                  reveals=Reveals.METRICS)
 """Train a network of the party's own on. It has finished when validation rows did not get better for a while."""
 
 
@@ -261,7 +261,7 @@ class ScoresReply(TypedDict):
     scores: NotRequired[NDArray[np.float32]]
 
 
-@task("multilabel.evaluate", settings=JudgeSettings, reply=Tally, reveals=Reveals.SCORES)
+@task("multilabel.evaluate", settings=JudgeSettings, reply=Tally, reveals=Reveals.METRICS)
 def evaluate_own_rows(party: Party, payload: ModelPayload, settings: JudgeSettings) -> Tally:
     """The tally of the party's network on one part of its own rows; empty where it has no rows or no head yet."""
     rows = party.data.part(settings.part)

@@ -146,12 +146,12 @@ def inference(name: str, settings: type[E], answer_of: Callable[[Party, Any, E],
               model_of: Callable[[Party, Any, E], Arrays]) -> Inference:
     """The tasks of an algorithm whose parties answer by `answer_of`, mainly with the model that `model_of` gives."""
 
-    @task(f"{name}: evaluate", settings=settings, reply=Tally, reveals=Reveals.SCORES)
+    @task(f"{name}: evaluate", settings=settings, reply=Tally, reveals=Reveals.METRICS)
     def on_own(party: Party, payload: Payload, settings: E) -> Tally:
         rows = party.data.part(settings.part)
         return dict(answer_of(party, payload, settings).tally(rows)) if len(rows) else {}
 
-    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.SCORES)
+    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.METRICS)
     def on_sent(party: Party, payload: SentRows, settings: E) -> Tally:
         rows = Dataset.of(party.data.train.schema, payload["features"], payload["target"], name="sent rows")
         return dict(answer_of(party, payload, settings).tally(rows))

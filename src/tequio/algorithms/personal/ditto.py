@@ -103,5 +103,5 @@ def _keep(party: Party, payload: ModelPayload, result: Trained, settings: DittoS
 _COMMON: Phase[DittoSettings] = Phase(received_job, update_reply)
 _OWN: Phase[DittoSettings] = Phase(_own_job, _keep, training=lambda settings: settings.personal, name="personal")
 train_both = training_task("ditto.train", DittoSettings, DittoReply, _COMMON, _OWN)
-train_own_near = training_task("ditto.welcome", DittoSettings, PersonalLoss, _OWN, reveals=Reveals.SCORES)
+train_own_near = training_task("ditto.welcome", DittoSettings, PersonalLoss, _OWN, reveals=Reveals.METRICS)
 _INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("ditto", EvaluateSettings, own_or_received)

@@ -254,7 +254,7 @@ def _keep(party: Party, payload: IncrementPayload, result: Trained, settings: In
 
 
 personalise = training_task("flprotector.personalise", IncrementSettings, IncrementReply, Phase(_job, _keep),
-                            reveals=Reveals.SCORES)
+                            reveals=Reveals.METRICS)
 """Train W + delta from the received W, keep the new delta, and fit the router where that is due."""
 
 

@@ -252,5 +252,5 @@ train_in_turns = training_task(
     "fedrep.train", TurnSettings, TurnReply, Phase(_head_job, _keep_head, name="head"),
     Phase(_body_job, _keep_own_part, training=lambda settings: settings.shared))
 train_head = training_task("fedrep.welcome", TurnSettings, HeadReply, Phase(_head_job, _keep_head, name="head"),
-                           reveals=Reveals.SCORES)
+                           reveals=Reveals.METRICS)
 _INFERENCE = on_own, on_sent, fingerprint, keep, _ = by_model("own part", EvaluateSettings, whole)

@@ -369,7 +369,7 @@ def _cross_evaluate_together(parties: Sequence[Party], payloads: Sequence[TreesP
     return [_judged(party, trees, settings) for party in parties]
 
 
-@task("icdta4fl: cross-evaluate", settings=JudgeSettings, reply=JudgeReply, reveals=Reveals.SCORES,
+@task("icdta4fl: cross-evaluate", settings=JudgeSettings, reply=JudgeReply, reveals=Reveals.METRICS,
       many=_cross_evaluate_together)
 def cross_evaluate(party: Party, payload: TreesPayload, settings: JudgeSettings) -> JudgeReply:
     """How good each of the trees is on the party's rows."""

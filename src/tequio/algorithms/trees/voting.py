@@ -200,7 +200,7 @@ class VotePayload(TypedDict):
     model: Payload
 
 
-@task("voting: evaluate", settings=VoteSettings, reply=Tally, reveals=Reveals.SCORES)
+@task("voting: evaluate", settings=VoteSettings, reply=Tally, reveals=Reveals.METRICS)
 def evaluate_vote(party: Party, payload: VotePayload, settings: VoteSettings) -> Tally:
     """The tally of the vote on one part of the party's rows."""
     rows = party.data.part(settings.part)

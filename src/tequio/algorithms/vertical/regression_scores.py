@@ -98,7 +98,7 @@ class MeanLoss(TypedDict):
     loss: float
 
 
-@task("regression.loss", settings=KeySettings, reply=MeanLoss, reveals=Reveals.SCORES)
+@task("regression.loss", settings=KeySettings, reply=MeanLoss, reveals=Reveals.METRICS)
 def loss(party: Party, payload: OpenedLoss, settings: KeySettings) -> MeanLoss:
     """At the label holder: the mean loss of the rows, in the units of the target. It is no secret."""
     public, pads = key_of(party, settings), party.recall(LossPads)["pads"]
@@ -172,7 +172,7 @@ def recentre(party: Party, payload: OpenedScores, settings: KeySettings) -> Done
     return {}
 
 
-@task("regression.exact loss", settings=KeySettings, reply=MeanLoss, reveals=Reveals.SCORES)
+@task("regression.exact loss", settings=KeySettings, reply=MeanLoss, reveals=Reveals.METRICS)
 def exact_loss(party: Party, payload: OpenedScores, settings: KeySettings) -> MeanLoss:
     """At the label holder: the mean logistic loss of rows whose scores were opened for it."""
     scores = _revealed(party, payload, settings)

@@ -191,7 +191,7 @@ def _handed_out(federation: Federation, holders: Sequence[int], rows: Dataset) -
     return {party: {"features": rows.features[:, columns_of(federation, party)]} for party in holders}
 
 
-@task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.SCORES)
+@task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.METRICS)
 def tally_scores(party: Party, payload: RowRequest, settings: NoSettings) -> Tally:
     """At the label holder: compare the scores it worked out with the true target. Counts leave, not scores."""
     rows = asked_rows(party, payload)

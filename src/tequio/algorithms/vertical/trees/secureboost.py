@@ -161,7 +161,7 @@ class TrainingLoss(TypedDict):
     loss: float
 
 
-@task("secureboost: add trees", settings=BoostSettings, reply=TrainingLoss, reveals=Reveals.SCORES)
+@task("secureboost: add trees", settings=BoostSettings, reply=TrainingLoss, reveals=Reveals.METRICS)
 def add_trees(party: Party, payload: GrownRequest, settings: BoostSettings) -> TrainingLoss:
     """At the label holder: what the leaves of the grown trees say, and the margins with them."""
     grown = grown_leaves(party, payload)
