@@ -1,0 +1,339 @@
+"""What was spent on one set of rows: by all runs, seeds, searches and federations together, in one file.
+
+A release is written down, and on the disk, before it leaves. The file has one line of JSON per release and only grows,
+so that noting the ten-thousandth release costs as much as noting the first; processes take turns by a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from math import ceil, inf, isfinite, log10
+from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from scipy import sparse
+
+from tequio.data.mapped import row_blocks
+from tequio.errors import PermissionDenied, RunError
+from tequio.privacy.accounting import Accountant, Release, Spent, epsilon_of
+from tequio.privacy.ledger import Context, Entry
+from tequio.registry import from_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tequio.data.dataset import Dataset, Source
+    from tequio.federation.stages import Stage
+
+ENDING = ".jsonl"
+HERE = "here"
+"""By whom a release was asked for, where nobody else asked."""
+
+_fingerprints: WeakKeyDictionary[Source, str] = WeakKeyDictionary()
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """The sha256 of all rows behind a view of them: features, target and ids, whatever the name, split or columns."""
+    source = dataset.source
+    if source not in _fingerprints:
+        features = source.features
+        parts = [features.data, features.indices, features.indptr] if sparse.issparse(features) else [features]
+        digest = sha256()
+        for part in [*parts, source.target, source.ids]:
+            if part is None:
+                digest.update(b"none")
+                continue
+            texts = part.astype(str) if part.dtype.kind == "O" else part
+            digest.update(f"{texts.dtype.str} {texts.shape}".encode())
+            for _, block in row_blocks(texts):
+                digest.update(np.ascontiguousarray(block).data.cast("B") if block.size else b"")
+        _fingerprints[source] = digest.hexdigest()
+    return _fingerprints[source]
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One line: what was released, in which run, by whose wish, for which task and round, under which mechanism.
+
+    `unit` is whom the mechanism protects. The bill of a `whole` run takes the place of an earlier one of the same run.
+    """
+
+    run: str
+    by: str
+    task: str
+    round: int
+    mechanism: str
+    spent: Spent
+    digest: str = ""
+    federation: str = ""
+    unit: str = ""
+    whole: bool = False
+    at: str = ""
+
+    @property
+    def releases(self) -> int:
+        """How many they are."""
+        return sum(self.spent.values())
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        releases = [{"noise": release.noise, "shape": release.shape, "sampling": release.sampling, "rate": release.rate,
+                     "steps": release.steps if isfinite(release.steps) else None, "count": count}
+                    for release, count in self.spent.items()]
+        return {**self.__dict__, "spent": releases}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> LedgerEntry:
+        """Back from JSON."""
+        spent = {Release(each["noise"], each["shape"], each["sampling"], each["rate"],
+                         inf if each["steps"] is None else each["steps"]): each["count"] for each in plain["spent"]}
+        return cls(**{**plain, "spent": spent})
+
+
+class DatasetLedger:
+    """The ledger of the rows with a fingerprint, among those in a folder."""
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.path = folder / f"{fingerprint}{ENDING}"
+        self._mutex = threading.Lock()
+        self._forget()
+
+    def charge(self, spent: Spent, *, run: str, by: str, task: str, round: int, digest: str, mechanism: str,
+               epsilon: float, delta: float, federation: str = "", unit: str = "") -> None:
+        """Write a release down, or refuse it: everything so far and this may not cost more than epsilon at delta.
+
+        The same digest again in the same run is the same release, and costs nothing.
+        """
+        with self._at_work():
+            if digest and (run, digest) in self._charged:
+                return
+            self._check(spent, run, task, epsilon, delta)
+            entry = LedgerEntry(run, by, task, round, mechanism, dict(spent), digest, federation, unit, at=_now())
+            self._write(entry.to_plain())
+
+    def record(self, spent: Spent, *, run: str, mechanism: str, unit: str, digest: str = "") -> None:
+        """Note all that a simulated run has spent so far. Two runs with one digest have released the same."""
+        with self._at_work():
+            before = self._bills.get(run)
+            if before is None or (before.spent, before.digest) != (spent, digest):
+                entry = LedgerEntry(run, HERE, "", 0, mechanism, dict(spent), digest, "", unit, True, _now())
+                self._write(entry.to_plain())
+
+    def start_anew(self) -> None:
+        """Count from here on only; what came before stays in the file."""
+        with self._at_work():
+            if self._entries:
+                self._write({"anew": _now()})
+
+    def entries(self) -> list[LedgerEntry]:
+        """Every line that counts, oldest first."""
+        with self._at_work(to_write=False):
+            kept = {id(bill) for bill in self._distinct()}
+            return [entry for entry in self._entries if not entry.whole or id(entry) in kept]
+
+    def spent(self, unit: str | None = None) -> Spent:
+        """All releases together; or only those under mechanisms that protect this unit."""
+        return added(entry.spent for entry in self.entries() if unit in (None, entry.unit))
+
+    def by_run(self, unit: str | None = None) -> dict[str, Spent]:
+        """The releases of each run."""
+        found: dict[str, Spent] = {}
+        for entry in self.entries():
+            if unit in (None, entry.unit):
+                found[entry.run] = added([found.get(entry.run, {}), entry.spent])
+        return found
+
+    def epsilon(self, delta: float, accountant: Accountant = "pld", unit: str | None = None) -> float:
+        """What all of it comes to."""
+        return epsilon_of(self.spent(unit), delta, accountant)
+
+    def left(self, epsilon: float, delta: float) -> float:
+        """What is left of a budget."""
+        return max(epsilon - self.epsilon(delta), 0.0)
+
+    @property
+    def anew(self) -> tuple[str, int]:
+        """When counting was started anew (empty: never), and how many runs had been counted before."""
+        with self._at_work(to_write=False):
+            return self._anew, len(self._runs_before)
+
+    def take_over(self, book: Path) -> None:
+        """Take what an earlier version noted in a party's 'budget.json': what was spent stays spent."""
+        if not book.exists():
+            return
+        content = book.read_bytes()
+        for run, facts in json.loads(content).items():
+            spent = added(bill for account in facts["accounts"] for bill in _bills_before(account))
+            with self._at_work():
+                digest = sha256(content).hexdigest()
+                if spent and (run, digest) not in self._charged:
+                    entry = LedgerEntry(run, "coordinator", "", 0, f"taken over from {book.name}", spent, digest,
+                                        at=_now())
+                    self._write(entry.to_plain())
+        book.rename(book.with_suffix(".json.taken-over"))
+
+    def _forget(self) -> None:
+        self._entries: list[LedgerEntry] = []
+        self._charged: set[tuple[str, str]] = set()
+        self._total: Spent = {}
+        self._bills: dict[str, LedgerEntry] = {}
+        self._anew, self._runs_before = "", set[str]()
+        self._affordable: dict[tuple[float, float], Spent] = {}
+        self._read_to, self._file = 0, (0, 0)
+
+    def _distinct(self) -> Iterable[LedgerEntry]:
+        """The bills of runs that did not release the very same."""
+        return {bill.digest or bill.run: bill for bill in self._bills.values()}.values()
+
+    def _check(self, spent: Spent, run: str, task: str, epsilon: float, delta: float) -> None:
+        """Refuse what the budget does not pay for. What was found to be affordable is remembered well beyond this one
+        release, so that most of them need no composition."""
+        so_far = added([self._total, *(bill.spent for bill in self._distinct())])
+        wanted, known = added([so_far, spent]), self._affordable.get((epsilon, delta), {})
+        if known and all(known.get(release, 0) >= count for release, count in wanted.items()):
+            return
+
+        def pays_for(times: int, accountant: Accountant) -> bool:
+            further = added([so_far, {release: count * times for release, count in spent.items()}])
+            if epsilon_of(further, delta, accountant) > epsilon:
+                return False
+            self._affordable[epsilon, delta] = further
+            return True
+
+        if any(pays_for(times, "rdp") for times in (256, 16, 1)):
+            return
+        if pays_for(1, "pld"):
+            pays_for(16, "pld")
+            return
+        before, after = epsilon_of(so_far, delta), epsilon_of(wanted, delta)
+        remedy = f"set budget.epsilon = {_rounded_up(after):g}, or have the run add more noise" if isfinite(after) \
+            else "have the run add noise at the party, such as by the stage 'local-dp'"
+        raise PermissionDenied(
+            f"the party's policy refuses: task '{task}' of run '{run}' would take the privacy loss of these rows, over "
+            f"all runs, from epsilon {before:.6g} to {after:.6g} at delta = {delta:g}, and the budget is {epsilon:g}",
+            remedy=f"the party's owner decides: {remedy}")
+
+    @contextmanager
+    def _at_work(self, *, to_write: bool = True) -> Iterator[None]:
+        """With the file locked and all of it known."""
+        with self._mutex:
+            if not to_write and not self.path.exists():
+                yield
+                return
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            except OSError as cause:
+                raise _unusable(self.path, cause) from cause
+            with os.fdopen(descriptor, "r+b", buffering=0) as stream:
+                _wait_for(descriptor)
+                self._catch_up(stream)
+                self._stream = stream
+                yield
+
+    def _catch_up(self, stream: IO[bytes]) -> None:
+        """Read what others wrote. A last line without an end was never finished, so that its release did not leave."""
+        status = os.fstat(stream.fileno())
+        if self._file != (status.st_dev, status.st_ino) or status.st_size < self._read_to:
+            self._forget()
+            self._file = (status.st_dev, status.st_ino)
+        if status.st_size == self._read_to:
+            return
+        stream.seek(self._read_to)
+        lines, _, rest = stream.read().rpartition(b"\n")
+        for line in filter(None, lines.split(b"\n")):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError) as cause:
+                raise RunError(f"the privacy ledger '{self.path}' is damaged, and what was spent cannot be known",
+                               remedy="restore it from a backup") from cause
+        self._read_to = status.st_size - len(rest)
+        if rest:
+            os.ftruncate(stream.fileno(), self._read_to)
+
+    def _write(self, plain: dict[str, Any]) -> None:
+        line = json.dumps(plain, separators=(",", ":")).encode() + b"\n"
+        descriptor = self._stream.fileno()
+        try:
+            written = os.write(descriptor, line)
+            os.fsync(descriptor)
+        except OSError as cause:
+            raise _unusable(self.path, cause) from cause
+        if written != len(line):
+            os.ftruncate(descriptor, self._read_to)
+            raise _unusable(self.path, OSError("there is no room"))
+        self._read_to += len(line)
+        self._take(plain)
+
+    def _take(self, plain: dict[str, Any]) -> None:
+        """Count one line."""
+        if "anew" in plain:
+            before = self._runs_before | {entry.run for entry in self._entries}
+            place, file = self._read_to, self._file
+            self._forget()
+            self._anew, self._runs_before, self._read_to, self._file = plain["anew"], before, place, file
+            return
+        entry = LedgerEntry.from_plain(plain)
+        self._entries.append(entry)
+        if entry.whole:
+            self._bills[entry.run] = entry
+        else:
+            self._charged.add((entry.run, entry.digest))
+            for release, count in entry.spent.items():
+                self._total[release] = self._total.get(release, 0) + count
+
+
+def added(bills: Iterable[Spent]) -> Spent:
+    """All releases of several bills."""
+    total: Spent = {}
+    for bill in bills:
+        for release, count in bill.items():
+            total[release] = total.get(release, 0) + count
+    return total
+
+
+def _bills_before(account: dict[str, Any]) -> list[Spent]:
+    """What one account of a 'budget.json' had released."""
+    from tequio.learners.descent import steps_of_epochs
+    from tequio.learners.private_training import batch_chance
+
+    stage: Stage = from_plain(account["stage"])
+    local, rows = from_plain(account["local"]) if account["local"] else None, account["rows"]
+    context = Context(1, 1.0, descent=None if local is None else
+                      lambda party: (batch_chance(rows, local), sum(steps_of_epochs(rows, local))))
+    assert stage.mechanism is not None
+    return stage.mechanism.spent([Entry(round, noise, 1, (0,)) for round, noise in account["releases"]], context)
+
+
+def _wait_for(descriptor: int) -> None:
+    """Take turns with other processes; the system ends a turn with the process, however it ends."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return  # some systems and some network folders know no locks
+
+
+def _unusable(path: Path, cause: OSError) -> RunError:
+    return RunError(f"the privacy ledger '{path}' cannot be written: {cause.strerror or cause}",
+                    remedy="free some space there, or check who may write the folder")
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits, and never down."""
+    step = 10.0 ** (ceil(log10(value)) - 3) if value > 0 else 1.0
+    return ceil(value / step) * step
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
