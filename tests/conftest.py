@@ -9,6 +9,9 @@ import signal
 # that wait for each other on few cores can be slower than one by far.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
 
+# gRPC reads this when it is loaded, which some test may do before tequio does.
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
+
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and Python leaves it so.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tequio.cli.main import call, make_app
+from tequio.engines.network.certificates import role_name
 from tequio.engines.network.homes import PartyHome
 from tequio.engines.network.telemetry import Telemetry
 from tequio.experiments.deploying.deploying import serving
@@ -42,13 +43,14 @@ def test_an_aggregator_joins_and_a_party_is_sent_to_it(coordinator, tmp_path):
     assert set(shown.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == {Use.CLIENT_AUTH,
                                                                                           Use.SERVER_AUTH}
     names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["north.example.org"]
+    assert names.get_values_for_type(x509.DNSName) == [role_name("aggregator", "north")]
 
     (tmp_path / "rows.csv").write_text("x,y\n" + "1.0,a\n2.0,b\n" * 10)
     tequio("coordinator", "token", "clinic", "--via", "north", "--home", coordinator.folder, "--out", tokens[1])
     tequio("party", "join", tokens[1], "--name", "clinic", "--data", tmp_path / "rows.csv", "--target", "y", "--home",
            tmp_path / "clinic")
-    assert PartyHome(tmp_path / "clinic").facts["address"] == "north.example.org:8480"
+    clinic = PartyHome(tmp_path / "clinic")
+    assert (clinic.facts["address"], clinic.dials) == ("north.example.org:8480", role_name("aggregator", "north"))
     assert list(coordinator.members("north")) == ["clinic"]
     said = tequio("coordinator", "status", "--home", coordinator.folder)
     assert "north         aggregator at north.example.org:8480, not connected" in said

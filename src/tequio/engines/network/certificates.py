@@ -1,11 +1,17 @@
-"""The certificates of a federation: one authority, made by the coordinator, and one certificate per member."""
+"""The certificates of a federation: one authority, made by the coordinator, and one certificate per member.
+
+A certificate says what its holder is: the coordinator, an aggregator or a party. The role is a host name that the
+authority alone gives out (`role_name`). Who dials asks TLS for the role and not for the address, so that no other
+member can stand in for the coordinator, not even on the same machine.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
 
 from tequio.errors import PermissionDenied
 
@@ -19,6 +25,9 @@ AUTHORITY_DAYS, MEMBER_DAYS = 3650, 365
 # Members' clocks may be wrong: a certificate is valid from the day before it was made.
 _BEFORE = timedelta(days=1)
 _LARGEST_REQUEST = 8192
+_ROLES = ".tequio.internal"
+
+Role = Literal["coordinator", "aggregator", "party"]
 
 
 @dataclass(frozen=True)
@@ -64,20 +73,35 @@ def make_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
     return request.public_bytes(form.Encoding.PEM)
 
 
-def sign_request(authority: Identity, request_pem: bytes, name: str, life: timedelta | None = None,
-                 hosts: Sequence[str] = ()) -> bytes:
-    """A certificate for the key of a request. The name is the one we give, whatever the request says.
+def role_name(role: Role, name: str = "") -> str:
+    """What stands in a certificate for its holder's role. There is one coordinator, and many of the others."""
+    own = "" if role == "coordinator" else sha256(name.encode()).hexdigest()[:32] + "."
+    return f"{own}{role}{_ROLES}"
 
-    With `hosts` its holder may also be dialled there, which is for aggregators.
-    """
-    return _issue(authority, requested_key(request_pem), name, hosts, life, dials=True)
+
+def role_of(certificate_pem: bytes) -> str:
+    """The role that a certificate states; empty for those that were made before roles."""
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(certificate_pem).extensions
+    try:
+        names = found.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        return ""
+    return next((name.removesuffix(_ROLES).rpartition(".")[2] for name in names if name.endswith(_ROLES)), "")
+
+
+def sign_request(authority: Identity, request_pem: bytes, name: str, life: timedelta | None = None,
+                 role: Role = "party") -> bytes:
+    """A certificate for the key of a request. Name and role are the ones we give, whatever the request says."""
+    return _issue(authority, requested_key(request_pem), name, role, (), life)
 
 
 def make_server(authority: Identity, name: str, hosts: list[str]) -> Identity:
-    """The coordinator's own certificate, for the host names by which parties reach it."""
+    """The coordinator's own certificate, which also names the hosts where it can be reached."""
     key = new_key()
-    return Identity(key_pem(key), _issue(authority, key.public_key(), name, hosts, timedelta(days=AUTHORITY_DAYS),
-                                           dials=False))
+    return Identity(key_pem(key), _issue(authority, key.public_key(), name, "coordinator", hosts,
+                                         timedelta(days=AUTHORITY_DAYS)))
 
 
 def requested_key(request_pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -133,8 +157,6 @@ def fingerprint(certificate_pem: bytes) -> str:
 
 def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
     """The SHA-256 of a public key."""
-    from hashlib import sha256
-
     from cryptography.hazmat.primitives import serialization as form
 
     return sha256(key.public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)).hexdigest()
@@ -159,19 +181,20 @@ def days_left(certificate_pem: bytes) -> float:
     return (ends - datetime.now(UTC)).total_seconds() / 86400
 
 
-def _issue(authority: Identity, key: ec.EllipticCurvePublicKey, name: str, hosts: Sequence[str],
-           life: timedelta | None, *, dials: bool) -> bytes:
+def _issue(authority: Identity, key: ec.EllipticCurvePublicKey, name: str, role: Role, hosts: Sequence[str],
+           life: timedelta | None) -> bytes:
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID as Use
 
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    uses = [*([Use.CLIENT_AUTH] if dials else []), *([Use.SERVER_AUTH] if hosts else [])]
+    uses = {"coordinator": [Use.SERVER_AUTH], "aggregator": [Use.CLIENT_AUTH, Use.SERVER_AUTH],
+            "party": [Use.CLIENT_AUTH]}[role]
+    named = [x509.DNSName(role_name(role, name)), *map(_host, hosts)]
     draft = _draft(_subject(name), issuer.subject, key, life or timedelta(days=MEMBER_DAYS))
     draft = draft.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     draft = draft.add_extension(_usage(signs=False), critical=True)
     draft = draft.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-    if hosts:
-        draft = draft.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    draft = draft.add_extension(x509.SubjectAlternativeName(named), critical=False)
     return _signed(draft, load_key(authority.key))
 
 

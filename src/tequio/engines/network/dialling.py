@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tequio.engines.network.enrolment import RenewingParty
-from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, require_grpc
+from tequio.engines.network.grpc_setup import LINK, dialling_options, require_grpc, why_not
 from tequio.engines.network.site import LARGEST_PAYLOAD, answer
 from tequio.engines.network.wire import (
     Assembly,
@@ -93,7 +93,7 @@ class Dialler:
         outgoing: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         outgoing.put([frame(self._greeting())])
         self._outgoing = outgoing
-        with grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS) as channel:
+        with grpc.secure_channel(address, credentials, options=dialling_options(self._home.dials)) as channel:
             self._call = call = channel.stream_stream(LINK)(_frames(outgoing))
             assembly = Assembly(LARGEST_PAYLOAD)
             try:
@@ -102,7 +102,8 @@ class Dialler:
                     welcomed = welcomed or isinstance(message, Welcome)
                     self._take(message, body, assembly)
             except grpc.RpcError as cause:
-                self._telemetry.log("link lost", address=address, cause=f"{cause.code().name}: {cause.details()}")
+                self._telemetry.log("link lost", address=address,
+                                    cause=f"{cause.code().name}: {why_not(cause.details())}")
             except PayloadError as cause:
                 self._telemetry.note("link cut", address=address, cause=str(cause))
             finally:

@@ -26,6 +26,7 @@ from tequio.engines.network.certificates import (
     make_request,
     new_key,
     requested_key,
+    role_name,
     sign_request,
 )
 from tequio.engines.network.files import check_party_name, private_folder, write_private
@@ -91,8 +92,8 @@ def grant(home: CoordinatorHome, request: Request) -> bytes:
             raise PermissionDenied(f"the name '{name}' is taken", remedy=_NEW_TOKEN)
         home.forget_pending(request.token)
         role = home.tokens.role(request.token)
-        hosts = [role["aggregator"].rpartition(":")[0]] if "aggregator" in role else []
-        certificate = sign_request(home.identity("authority"), request.request, name, hosts=hosts)
+        certificate = sign_request(home.identity("authority"), request.request, name,
+                                   role="aggregator" if "aggregator" in role else "party")
         enrolled: Enrolled = {"fingerprints": [fingerprint(certificate)], "token": request.token, "key": key,
                               "certificate": certificate.decode(), "pending": True}
         home.enrol(name, {**enrolled, **role})
@@ -111,8 +112,8 @@ def join(folder: Path, token: Token, name: str, facts: Mapping[str, object]) -> 
     certificate = _ask(token, request)
     write_private(folder / "party.pem", certificate)
     write_private(folder / "authority.pem", token.authority)
-    listen = {"listen": token.listen} if token.listen else {}
-    home = PartyHome.create(folder, name, {"address": token.address, **listen, **facts})
+    role = {key: value for key, value in (("listen", token.listen), ("via", token.via)) if value}
+    home = PartyHome.create(folder, name, {"address": token.address, **role, **facts})
     try:
         _ask(token, structs.replace(request, confirms=True))
     except PermissionDenied:
@@ -124,15 +125,17 @@ def join(folder: Path, token: Token, name: str, facts: Mapping[str, object]) -> 
 
 
 def _ask(token: Token, request: Request) -> bytes:
-    from tequio.engines.network.grpc_setup import require_grpc
+    from tequio.engines.network.grpc_setup import dialling_options, require_grpc, why_not
 
     grpc = require_grpc()
     credentials = grpc.ssl_channel_credentials(root_certificates=token.authority)
-    with grpc.secure_channel(token.enrolment_address, credentials) as channel:
+    options = dialling_options(role_name("coordinator"))
+    with grpc.secure_channel(token.enrolment_address, credentials, options=options) as channel:
         try:
             data = channel.unary_unary(METHOD)(msgspec.msgpack.encode(request), timeout=_SECONDS)
         except grpc.RpcError as cause:
-            raise EngineError(f"the coordinator cannot be reached at {token.enrolment_address}: {cause.details()}",
+            raise EngineError(f"the coordinator cannot be reached at {token.enrolment_address}: "
+                              + why_not(cause.details()),
                               remedy="check that it runs (tequio coordinator run or serve) and that this address can "
                                      "be reached from here") from None
     answer = msgspec.msgpack.decode(data, type=Grant)
@@ -219,8 +222,8 @@ class RenewingCoordinator:
             return str(known["certificate"]).encode()
         if days_left(str(known["certificate"]).encode()) >= RENEW_WITHIN_DAYS:
             raise PermissionDenied(f"the certificate of party '{name}' does not end soon")
-        hosts = [known["aggregator"].rpartition(":")[0]] if "aggregator" in known else []
-        certificate = sign_request(self._home.identity("authority"), message.request, name, hosts=hosts)
+        certificate = sign_request(self._home.identity("authority"), message.request, name,
+                                   role="aggregator" if "aggregator" in known else "party")
         self._home.renewed(name, certificate, key)
         self._telemetry.note("certificate renewed", party=name, fingerprint=fingerprint(certificate),
                              days=round(days_left(certificate), 1))

@@ -27,6 +27,8 @@ from tequio.engines.network.certificates import (
     fingerprint,
     make_authority,
     make_server,
+    role_name,
+    role_of,
 )
 from tequio.engines.network.files import (
     Document,
@@ -81,11 +83,13 @@ class Enrolled(Role):
 
 
 class PartyFacts(TypedDict):
-    """Who a party is, whom it dials, where it listens if it is an aggregator, and what data it brings."""
+    """Who a party is, whom it dials (`via`: through which aggregator), where it listens if it is an aggregator, and
+    what data it brings."""
 
     name: str
     address: str
     listen: NotRequired[str]
+    via: NotRequired[str]
     data: Document
 
 
@@ -136,7 +140,7 @@ class CoordinatorHome:
         address = self._address_of(via) if via else f"{host}:{facts['port']}"
         role = {key: value for key, value in (("aggregator", aggregator), ("via", via)) if value}
         id, secret = self.tokens.mint(name, hours, **role)
-        return Token(address, f"{host}:{facts['enrolment_port']}", authority, id, secret, aggregator)
+        return Token(address, f"{host}:{facts['enrolment_port']}", authority, id, secret, aggregator, via)
 
     def _address_of(self, aggregator: str) -> str:
         known = self.party(aggregator)
@@ -230,9 +234,9 @@ class CoordinatorHome:
                                                      "fingerprints": fingerprints}).encode())
 
     def renew_own(self, within_days: float) -> bool:
-        """Make the coordinator's own certificate anew if it ends soon; whether that was so."""
+        """Make the coordinator's own certificate anew if it ends soon or states no role; whether that was so."""
         own = self.identity("coordinator")
-        if days_left(own.certificate) >= within_days and belong_together(own):
+        if days_left(own.certificate) >= within_days and belong_together(own) and role_of(own.certificate):
             return False
         self._make_own(self.identity("authority"), self.facts["address"])
         return True
@@ -268,6 +272,7 @@ class PartyHome:
         check_party_name(name)
         home = cls(folder)
         home.refuse_taken()
+        (folder / _RENEWED).unlink(missing_ok=True)  # of an enrolment before this one
         write_private(private_folder(folder) / "party.json", json.dumps({"name": name, **facts}, indent=1).encode())
         return home
 
@@ -301,6 +306,12 @@ class PartyHome:
     def renew(self, key: bytes, certificate: bytes) -> None:
         """Use another key and certificate from now on; they are one file, so that they change at once."""
         write_private(self.folder / _RENEWED, key + certificate)
+
+    @property
+    def dials(self) -> str:
+        """The name that the certificate of the machine at the other end has to hold."""
+        via = self.facts.get("via", "")
+        return role_name("aggregator", via) if via else role_name("coordinator")
 
     @property
     def authority(self) -> bytes:
@@ -337,7 +348,7 @@ _REMEDY = "ask the coordinator for a new token: tequio coordinator token"
 class Token(msgspec.Struct, frozen=True, array_like=True):
     """What a token holds. `authority` is the certificate that the coordinator has to prove itself with.
 
-    An aggregator's token says where it is to `listen`.
+    An aggregator's token says where it is to `listen`, and that of a party behind one which it is to dial (`via`).
     """
 
     address: str
@@ -346,6 +357,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     id: str
     secret: bytes
     listen: str = ""
+    via: str = ""
 
     def to_text(self) -> str:
         """As one line."""

@@ -10,6 +10,7 @@ import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
+from tequio.engines.network.certificates import role_of
 from tequio.engines.network.enrolment import RENEW_WITHIN_DAYS, RenewingCoordinator
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
@@ -156,22 +157,30 @@ class Service:
 
     async def _link(self, requests: AsyncIterator[bytes], context: Context) -> None:
         try:
-            name = self._admitted(context)
-            hello = await asyncio.wait_for(self._hello(requests, name), _SECONDS_FOR_HELLO)
+            name, role = self._admitted(context)
+            hello = await asyncio.wait_for(self._hello(requests, name, role), _SECONDS_FOR_HELLO)
         except (TequioError, TimeoutError) as cause:
             await self._refuse(context, cause)
             return
         await context.write(frame(Welcome(min(HIGHEST, hello.highest), __version__)))
         await self._keep(requests, context, hello)
 
-    def _admitted(self, context: Context) -> str:
-        """The name in the peer's certificate, if that is the one we gave to this party."""
+    def _admitted(self, context: Context) -> tuple[str, str]:
+        """Name and role in the peer's certificate, if that is the one we gave to this party."""
         shown = context.auth_context()
-        name = b"".join(shown.get("x509_common_name", ())).decode(errors="replace")
-        self._home.admit(name, b"".join(shown.get("x509_pem_cert", ())))
-        return name
+        name, certificate = (b"".join(shown.get(key, ())) for key in ("x509_common_name", "x509_pem_cert"))
+        called = name.decode(errors="replace")
+        self._home.admit(called, certificate)
+        role = role_of(certificate)
+        if role not in ("party", "aggregator"):
+            raise PermissionDenied(
+                f"the certificate of '{called}' is for a coordinator" if role else
+                f"the certificate of '{called}' does not say what it is for: an earlier version made it",
+                remedy=f"let it join again, into a new --home: tequio coordinator revoke '{called}', then tequio "
+                       f"coordinator token '{called}' and, there, tequio party join TOKEN")
+        return called, role
 
-    async def _hello(self, requests: AsyncIterator[bytes], name: str) -> Hello:
+    async def _hello(self, requests: AsyncIterator[bytes], name: str, role: str) -> Hello:
         hello, _ = from_party(await anext(aiter(requests), b""))
         if not isinstance(hello, Hello):
             raise PayloadError("a link has to begin with a greeting")
@@ -179,9 +188,13 @@ class Service:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
         check_version(hello)
-        if hello.aggregator and not (isinstance(self._home, CoordinatorHome) and self._home.is_aggregator(name)):
-            raise PermissionDenied(f"party '{name}' did not join as an aggregator",
-                                   remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT")
+        if hello.aggregator != (role == "aggregator" and isinstance(self._home, CoordinatorHome)):
+            raise PermissionDenied(
+                f"party '{name}' did not join as an aggregator" if hello.aggregator else
+                f"'{name}' is an aggregator and not a party",
+                remedy="join with a token of: tequio coordinator token NAME --aggregator HOST:PORT"
+                if hello.aggregator else f"start it as one: tequio aggregator run; for a party with this name, free it "
+                f"first: tequio coordinator revoke '{name}'")
         return hello
 
     async def _refuse(self, context: Context, cause: BaseException) -> None:
