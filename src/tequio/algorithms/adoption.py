@@ -16,7 +16,15 @@ from tequio.algorithms.baselines.unfederated import train_alone
 from tequio.algorithms.training import ModelPayload, Phase, received_job, training_task
 from tequio.algorithms.trees.fitting import LocalTree
 from tequio.errors import ConfigError, DataError, nearest
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, Part, evaluate_own, tally_here
+from tequio.federation.evaluation import (
+    EvaluateSettings,
+    OwnModel,
+    Part,
+    check_own_tally,
+    evaluate_own,
+    tallies_in,
+    tally_here,
+)
 from tequio.federation.payload import Payload
 from tequio.federation.rng import stream
 from tequio.federation.task import NoSettings, Reveals, TrainSettings, record, task
@@ -75,7 +83,7 @@ def evaluate_adopted(federation: Federation, algorithm: Algorithm, part: Part,
                      parties: NDArray[np.int64]) -> dict[int, Tally]:
     """Each party's tally of the model it kept in `adopt`."""
     replies = federation.ask(parties, evaluate_own, settings=EvaluateSettings(learner=algorithm.scorer, part=part))
-    return {reply.party: reply.payload for reply in replies if reply.payload}
+    return tallies_in(replies)
 
 
 def evaluate_fine_tuned(federation: Federation, algorithm: Algorithm, state: State, part: Part,
@@ -87,7 +95,7 @@ def evaluate_fine_tuned(federation: Federation, algorithm: Algorithm, state: Sta
                           remedy="set adoption.fine_tune_epochs = 0")
     settings = TuneSettings(learner=learner, local=replace(local, epochs=epochs, steps=0), part=part)
     replies = federation.ask(parties, fine_tune, {"model": algorithm.result(state)}, settings=settings)
-    return {reply.party: reply.payload for reply in replies if reply.payload}
+    return tallies_in(replies)
 
 
 def _train_missing(federation: Federation, algorithm: Algorithm, parties: NDArray[np.int64], rounds: int) -> None:
@@ -170,5 +178,5 @@ def _tuned(party: Party, payload: ModelPayload, result: Trained, settings: TuneS
 
 
 fine_tune = training_task("fine-tune and evaluate", TuneSettings, Tally, Phase(received_job, _tuned),
-                          reveals=Reveals.METRICS)
+                          reveals=Reveals.METRICS, check=check_own_tally)
 """Train the received model on the party's rows and evaluate it; nothing is kept."""

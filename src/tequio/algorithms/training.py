@@ -15,7 +15,7 @@ import numpy as np
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import difference, take_off
 from tequio.federation.payload import Columns
-from tequio.federation.task import Count, Reveals, Task, TrainSettings, record, task
+from tequio.federation.task import Count, Floats, Reveals, Rows, Task, TrainSettings, record, task
 from tequio.learners.descent import check_memory, is_finite
 from tequio.learners.learner import (
     Arrays,
@@ -32,6 +32,7 @@ from tequio.learners.learner import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tequio.federation.federation import Federation
     from tequio.federation.population import Party
     from tequio.learners.learner import Trained
 
@@ -48,11 +49,11 @@ class ModelPayload(TypedDict):
 class UpdateReply(TypedDict):
     """The usual reply: how the received model changed, and what may weigh it. Buffers are no weights."""
 
-    update: Arrays
-    rows: Count
+    update: Floats
+    rows: Rows
     steps: Count
     loss: float
-    buffers: NotRequired[Arrays]
+    buffers: NotRequired[Floats]
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,13 @@ class Phase(Generic[S]):
 
 def training_task(name: str, kind: type[S], reply: type[R], *phases: Phase[S],
                   replies: Callable[[Any, TrainedTogether, S], Mapping[str, Any] | None] | None = None,
-                  reveals: Reveals = Reveals.UPDATE) -> Task[S, R]:
+                  reveals: Reveals = Reveals.UPDATE, by_training: bool = False,
+                  check: Callable[[R, Federation, int], object] | None = None) -> Task[S, R]:
     """A task that trains in one phase or several; its `many` form trains all parties of a chunk in one batched call.
 
     The replies of the phases become one. `replies` makes all replies of a chunk whose parties received the same payload
-    at once, or nothing where it cannot; a task of several phases has none.
+    at once, or nothing where it cannot; a task of several phases has none. `by_training` says that the replies reveal
+    nothing of the rows but what the training with `settings.local` made of them.
     """
 
     def alone(party: Party, payload: Any, settings: S) -> R:
@@ -106,7 +109,8 @@ def training_task(name: str, kind: type[S], reply: type[R], *phases: Phase[S],
 
     # Two modules that claim the same task name are told apart by where the function comes from.
     alone.__module__ = phases[0].job.__module__
-    return task(name, settings=kind, reply=reply, reveals=reveals, many=together)(alone)
+    return task(name, settings=kind, reply=reply, reveals=reveals, many=together, by_training=by_training,
+                check=check)(alone)
 
 
 def _common_training(parties: Sequence[Party], learner: Learner, common: LocalTraining) -> LocalTraining | None:
@@ -186,7 +190,8 @@ def update_reply(party: Party, payload: ModelPayload, result: Trained, settings:
     return update_of(party, payload["model"], result, settings.learner)
 
 
-train = training_task("train", TrainSettings, UpdateReply, Phase(received_job, update_reply), replies=updates_of)
+train = training_task("train", TrainSettings, UpdateReply, Phase(received_job, update_reply), replies=updates_of,
+                      by_training=True)
 """Train the received model on the party's rows and reply with the change."""
 
 

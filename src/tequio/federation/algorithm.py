@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from tequio.errors import ConfigError
-from tequio.federation.evaluation import EvaluateSettings, evaluate
+from tequio.federation.evaluation import EvaluateSettings, evaluate, tallies_in
 from tequio.federation.topology import ClientServer, Topology
 from tequio.learners.answers import One
-from tequio.registry import contract
+from tequio.registry import contract, is_component
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,7 +180,7 @@ class Algorithm(ABC):
             return {}
         replies = federation.ask(parties, evaluate, {"model": state.model},
                                  settings=EvaluateSettings(learner=self.scorer, part=part))
-        return {reply.party: reply.payload for reply in replies if reply.payload}
+        return tallies_in(replies)
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally on rows that the coordinator itself holds; nothing where there is no one model to score."""
@@ -221,6 +221,18 @@ class Algorithm(ABC):
         known = {known.name for known in fields(Components)}
         return Components(**{own.name: getattr(self, own.name) for own in fields(self)
                              if own.metadata.get("part") and own.name in known})
+
+    @property
+    def sent_components(self) -> tuple[object, ...]:
+        """The components that its tasks come with, by which parties know what was announced to them."""
+        parts = self.components
+        held = (getattr(self, own.name) for own in fields(self) if own.name not in ("selector", "contribution"))
+        return (*(one for one in held if is_component(one)), *parts.stages, *self.also_sent)
+
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """Components that its tasks come with besides its own fields, such as another way to train."""
+        return ()
 
     @property
     def scorer(self) -> Scorer:

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.payload import Payload
-from tequio.federation.task import Done, NoSettings, Reveals, record, task
+from tequio.federation.task import LARGEST_COUNT, Done, NoSettings, Reveals, record, task
 from tequio.learners.answers import One, pack_answer
 from tequio.learners.learner import Scorer, Tally
+from tequio.learners.metrics import check_tally
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
+    from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
     from tequio.learners.answers import Answer
@@ -49,13 +51,26 @@ class Fingerprint(TypedDict):
     sha256: str
 
 
-@task("evaluate", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS)
+def check_own_tally(tally: Tally, federation: Federation, party: int) -> None:
+    """Refuse a tally that the party's rows cannot have. One row is what a party reports that keeps their number to
+    itself."""
+    rows = int(federation.sizes[party])
+    check_tally(federation.target(party), tally, rows if rows > 1 else LARGEST_COUNT,
+                f"party '{federation.name(party)}'")
+
+
+def tallies_in(replies: Replies[Tally]) -> dict[int, Tally]:
+    """Each party's tally, where it has rows and says more of them than how many there are."""
+    return {reply.party: reply.payload for reply in replies if len(reply.payload) > 1 and reply.payload["rows"]}
+
+
+@task("evaluate", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS, check=check_own_tally)
 def evaluate(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
     """Tally the received model on one part of the party's rows."""
     return tally_here(party, payload["model"], settings.learner, settings.part)
 
 
-@task("evaluate own model", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS)
+@task("evaluate own model", settings=EvaluateSettings, reply=Tally, reveals=Reveals.METRICS, check=check_own_tally)
 def evaluate_own(party: Party, payload: Payload, settings: EvaluateSettings) -> Tally:
     """Tally the model that the party keeps for itself."""
     return tally_here(party, party.recall(OwnModel)["model"], settings.learner, settings.part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tequio.data.dataset import Dataset, Schema
+    from tequio.data.dataset import Dataset, Schema, Target
     from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
@@ -80,7 +81,8 @@ class Federation:
 
     `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
     itself, for aggregators that compare updates with its own. No party holds them. `notary` keeps the signed transcript
-    of a run whose sums are verified.
+    of a run whose sums are verified. `secret` is a seed that is published nowhere, where it has to be secret who takes
+    part.
     """
 
     population: Population = field(repr=False)
@@ -95,6 +97,7 @@ class Federation:
     traffic: Traffic = field(default_factory=Traffic)
     root: Dataset | None = field(default=None, repr=False)
     notary: Any = field(default=None, repr=False)
+    secret: int | None = field(default=None, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
     _groups: tuple[list[str], NDArray[np.int64]] | None = None
@@ -125,6 +128,11 @@ class Federation:
     def name(self, party: int) -> str:
         """What a party is called."""
         return self.population.name(party)
+
+    def target(self, party: int) -> Target:
+        """What a party predicts: the whole target, or the labels that it knows."""
+        labels, target = self.population.partition.labels, self.schema.target
+        return target if labels is None else target.select([int(label) for label in labels[party]])
 
     def index(self, name: str) -> int:
         """The number of a named party."""
@@ -167,6 +175,10 @@ class Federation:
     def rng(self, purpose: str, party: int = 0) -> np.random.Generator:
         """The coordinator's random stream for a purpose in this round."""
         return stream(self.seed, purpose, self.round, party)
+
+    def coins(self, purpose: str) -> np.random.Generator:
+        """What decides who takes part in this round; where that has to be secret it does not follow from the seed."""
+        return stream(self.seed if self.secret is None else self.secret, purpose, self.round)
 
     def ask(self, parties: ArrayLike, task: Task[S, R], payload: Mapping[str, Any] | None = None, *,
             settings: S | None = None, each: Mapping[int, Payload] | None = None, stages: Sequence[Stage] = (),
@@ -267,21 +279,26 @@ class Federation:
     def _faults(self, task: Task[Any, R], outcome: Outcome, check: Callable[[R, str], object] | None,
                 withheld: frozenset[str] | None) -> list[Failure]:
         """What is wrong with the answers of a chunk. Where all are sound side by side, each one is."""
-        if check is None and outcome.columns is not None and not fault_of_columns(
-                task.reply, outcome.columns) and _finite(outcome.columns):
-            return []
+        if check is None and task.check is None and outcome.columns is not None:
+            rows = self.sizes[[reply.party for reply in outcome.replies]]
+            if not fault_of_columns(task.reply, outcome.columns, rows) and _finite(outcome.columns):
+                return []
         return [fault for reply in outcome.replies if (fault := self._fault(task, reply, check, withheld))]
 
     def _fault(self, task: Task[Any, R], reply: Reply[R], check: Callable[[R, str], object] | None,
                withheld: frozenset[str] | None) -> Failure | None:
         """What is wrong with an answer, if anything."""
-        wrong = fault_of(task.reply, reply.payload, withheld=withheld)  # type: ignore[arg-type]
+        rows = int(self.sizes[reply.party]) if 0 <= reply.party < len(self) else None  # none of a merged reply
+        wrong = fault_of(task.reply, reply.payload, withheld=withheld, rows=rows)  # type: ignore[arg-type]
         if wrong:
             return Failure(reply.party, wrong, "set rules.on_failure = 'continue' to go on without such parties")
         if not _finite(reply.payload):
             return Failure(reply.party, "its reply has values that are not finite", "lower local.learning_rate, or set "
                            "rules.on_failure = 'continue' to leave such parties out", diverged=True)
-        refusal = None if check is None else self._refusal(reply, check)
+        own = task.check
+        refusal = None if own is None else self._refusal(reply, lambda content, whose: own(content, self, reply.party))
+        if refusal is None and check is not None:
+            refusal = self._refusal(reply, check)
         return None if refusal is None else Failure(reply.party, refusal.message, refusal.remedy)
 
     def _refusal(self, reply: Reply[R], check: Callable[[R, str], object]) -> TequioError | None:
@@ -354,8 +371,10 @@ def _mean_loss(replies: Replies[Any]) -> dict[str, float]:
 def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return is_finite([value])
+    if isinstance(value, float):
+        return isfinite(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return all(_finite(part) for part in parts if not isinstance(part, _SCALARS))
+    return all(_finite(part) for part in parts if not isinstance(part, _ALWAYS_FINITE))
 
 
-_SCALARS = (int, float, str)
+_ALWAYS_FINITE = (int, str, bytes)

@@ -29,7 +29,8 @@ from typing import (
 )
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from tequio import registry
@@ -40,13 +41,31 @@ from tequio.registry import explain, from_plain, parameter_model, to_plain
 
 if TYPE_CHECKING:
     from tequio.data.dataset import Schema
+    from tequio.federation.federation import Federation
     from tequio.federation.population import Party
 
 S = TypeVar("S", default=Any)
 C = TypeVar("C", bound=type)
 
-Count = Annotated[int, Ge(0)]
-"""A whole number from 0 upwards, such as a number of rows."""
+LARGEST_COUNT = 1 << 53
+"""Larger whole numbers are not exact in double precision."""
+
+Count = Annotated[int, Ge(0), Le(LARGEST_COUNT)]
+"""A whole number from 0 upwards, such as a number of steps."""
+
+
+class AtMostRows:
+    """Bounds a number, or each entry of an array, by the rows that the party reported when it joined."""
+
+
+Rows = Annotated[Count, AtMostRows()]
+"""A number of the party's rows."""
+
+Counts = Annotated[NDArray[np.int64], Ge(0), AtMostRows()]
+"""Numbers of the party's rows."""
+
+Floats = dict[str, NDArray[np.floating]]
+"""Named arrays of floats, such as an update."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -109,7 +128,9 @@ class ManyFunction(Protocol):
 class Task(Generic[S, R]):
     """A function that a party runs next to its own data: (party, payload, settings) -> reply.
 
-    `merge` makes one reply of several, for an aggregator between the parties and the coordinator.
+    `merge` makes one reply of several, for an aggregator between the parties and the coordinator. `check` refuses a
+    reply that its types allow but that this party cannot have made. `by_training` says that all that the reply reveals
+    comes of local training as the settings have it, so that noise on that training is noise on the reply.
     """
 
     name: str
@@ -119,6 +140,8 @@ class Task(Generic[S, R]):
     reveals: Reveals | Sums[S]
     many: ManyFunction | None = None
     merge: Callable[[Sequence[R]], R] | None = None
+    check: Callable[[R, Federation, int], object] | None = None
+    by_training: bool = False
 
     def __call__(self, party: Party, payload: Any, settings: S) -> R:
         """Run it at one party."""
@@ -150,7 +173,8 @@ _tasks: dict[str, AnyTask] = {}
 
 
 def task(name: str, *, settings: type[S], reply: type[R], reveals: Reveals | Sums[S], many: ManyFunction | None = None,
-         merge: Callable[[Sequence[R]], R] | None = None) -> Callable[[Callable[[Party, Any, S], R]], Task[S, R]]:
+         merge: Callable[[Sequence[R]], R] | None = None, check: Callable[[R, Federation, int], object] | None = None,
+         by_training: bool = False) -> Callable[[Callable[[Party, Any, S], R]], Task[S, R]]:
     """Make a function a task, with the types of its settings and its reply and what the reply tells about rows."""
 
     def declare(function: Callable[[Party, Any, S], R]) -> Task[S, R]:
@@ -158,7 +182,7 @@ def task(name: str, *, settings: type[S], reply: type[R], reveals: Reveals | Sum
         if known is not None and known.run.__module__ != function.__module__:
             raise ConfigError(f"two tasks claim the name '{name}': {known.run.__module__} and {function.__module__}",
                               remedy="rename one of them")
-        declared = Task(name, function, settings, reply, reveals, many, merge)
+        declared = Task(name, function, settings, reply, reveals, many, merge, check, by_training)
         _tasks[name] = declared
         return declared
 
@@ -180,48 +204,69 @@ def installed_tasks() -> list[AnyTask]:
     return [_tasks[name] for name in sorted(_tasks)]
 
 
-def fault_of(reply: type, content: Mapping[str, Any], *, withheld: frozenset[str] | None = None) -> str:
+def fault_of(reply: type, content: Mapping[str, Any], *, withheld: frozenset[str] | None = None,
+             rows: int | None = None) -> str:
     """What is wrong with a reply of a declared type; empty if nothing is.
 
     Behind stages arrays have another form, and stages may add entries: only plain values are looked at. `withheld` are
-    the entries that stages leave out; nothing where there are no stages.
+    the entries that stages leave out; nothing where there are no stages. `rows` is how many the party reported; at the
+    party itself nothing is held against it.
     """
-    if not is_typeddict(reply):
-        return ""
     if not isinstance(content, dict):
         return f"a payload is a dict of names, not a {type(content).__name__}"
+    if not is_typeddict(reply):
+        return ""
     wanted, required = _checks(reply)
     for key in required:
         if key not in content and key not in (withheld or ()):
             return f"its reply has no '{key}'"
     for key, value in content.items():
-        if key not in wanted:
+        check = wanted.get(key)
+        if check is None:
             if withheld is not None:
                 continue
             return f"its reply has an entry '{key}' that this task does not give"
-        words, holds, plain = wanted[key]
-        if (plain or withheld is None) and not holds(value):
-            return f"'{key}' of its reply is not {words}"
+        if check.plain or withheld is None:
+            if not check.holds(value):
+                return f"'{key}' of its reply is not {check.words}"
+            if check.rows and rows is not None and _largest(value) > rows:
+                return f"'{key}' of its reply is {_largest(value)}, but the party reported {rows} rows"
     return ""
 
 
-def fault_of_columns(reply: type, columns: Mapping[str, Any]) -> bool:
+def fault_of_columns(reply: type, columns: Mapping[str, Any], rows: NDArray[np.int64] | None = None) -> bool:
     """Whether replies that lie column by column may be wrong, so that each has to be looked at alone."""
     if not is_typeddict(reply):
         return False
     wanted, required = _checks(reply)
     if not columns.keys() >= required or not wanted.keys() >= columns.keys():
         return True
-    return any(not _all_hold(wanted[key][1], column) for key, column in columns.items() if isinstance(column, list))
+    return any(not _all_hold(wanted[key], column, rows) for key, column in columns.items() if isinstance(column, list))
 
 
-def _all_hold(holds: Callable[[Any], bool], column: list[Any]) -> bool:
-    """Of numbers of one type the smallest speaks for all: there are only lower bounds."""
+def _all_hold(check: _Check, column: list[Any], rows: NDArray[np.int64] | None) -> bool:
+    """Of numbers of one type the smallest and the largest speak for all: there are only bounds."""
     kinds = set(map(type, column))
-    return holds(min(column)) if kinds == {int} or kinds == {float} else all(map(holds, column))
+    held = check.holds(min(column)) and check.holds(max(column)) if kinds == {int} or kinds == {float} else \
+        all(map(check.holds, column))
+    if not held or not check.rows or rows is None:
+        return held
+    return all(_largest(value) <= most for value, most in zip(column, rows.tolist(), strict=True))
 
 
-_Check = tuple[str, Callable[[Any], bool], bool]
+def _largest(value: Any) -> int:
+    return int(value.max(initial=0)) if isinstance(value, np.ndarray) else value
+
+
+@dataclass(frozen=True)
+class _Check:
+    """How to say what a value has to be, whether one is, whether that is a plain value, and whether the party's rows
+    bound it."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    plain: bool
+    rows: bool = False
 
 
 @lru_cache(maxsize=512)
@@ -231,41 +276,78 @@ def _checks(reply: type) -> tuple[dict[str, _Check], frozenset[str]]:
     return {key: _check(hint) for key, hint in hints.items()}, required
 
 
+_PLAIN = {type(None): _Check("nothing", lambda value: value is None, plain=True),
+          bool: _Check("true or false", lambda value: type(value) is bool, plain=True),
+          int: _Check("a whole number", lambda value: type(value) is int, plain=True),
+          float: _Check("a number", lambda value: type(value) in (int, float), plain=True),
+          str: _Check("a text", lambda value: type(value) is str, plain=True),
+          bytes: _Check("bytes", lambda value: isinstance(value, bytes), plain=True)}
+
+
 def _check(hint: Any) -> _Check:
-    """How to say what a value has to be, whether one is, and whether that is a plain value."""
     origin, args = get_origin(hint), get_args(hint)
+    if hint in _PLAIN:
+        return _PLAIN[hint]
     if origin is NotRequired:
         return _check(args[0])
     if origin is Annotated:
-        words, holds, plain = _check(args[0])
-        least = next((bound.ge for bound in args[1:] if isinstance(bound, Ge)), None)
-        if least is None:
-            return words, holds, plain
-        return f"{words} from {least} upwards", lambda value: holds(value) and value >= least, plain
+        return _bounded(_check(args[0]), args[1:])
     if origin in (Union, UnionType):
         inner = [_check(part) for part in args]
-        return (" or ".join(words for words, _, _ in inner), lambda value: any(holds(value) for _, holds, _ in inner),
-                all(plain for _, _, plain in inner))
-    if hint is type(None):
-        return "nothing", lambda value: value is None, True
-    if hint is bool:
-        return "true or false", lambda value: type(value) is bool, True
-    if hint is int:
-        return "a whole number", lambda value: type(value) is int, True
-    if hint is float:
-        return "a number", lambda value: type(value) in (int, float), True
-    if hint is str:
-        return "a text", lambda value: type(value) is str, True
-    if hint is bytes:
-        return "bytes", lambda value: isinstance(value, bytes), True
+        return _Check(" or ".join(part.words for part in inner), lambda value: any(part.holds(value) for part in inner),
+                      all(part.plain for part in inner))
     if origin is np.ndarray or hint is np.ndarray:
-        return "an array", lambda value: isinstance(value, np.ndarray), False
-    if origin is dict and args[:1] == (str,) and get_origin(args[1]) is np.ndarray:
-        return "named arrays", lambda value: isinstance(value, dict) and all(
-            isinstance(array, np.ndarray) for array in value.values()), False
-    kind = origin or hint
-    if isinstance(kind, type) and issubclass(kind, dict):
-        return "a table", lambda value: isinstance(value, dict), False
-    if isinstance(kind, type) and issubclass(kind, list | tuple | Sequence):
-        return "a list", lambda value: isinstance(value, list | tuple), False
-    return "a value", lambda value: True, False
+        kind, words = _kind_of(args)
+        return _Check(f"an array{words}", lambda value: _is_array(value, kind), plain=False)
+    if is_typeddict(hint):
+        return _Check("a table", lambda value: not fault_of(hint, value), plain=False)
+    if origin is dict and args[:1] == (str,):
+        return _named(args[1])
+    if isinstance(origin or hint, type) and issubclass(origin or hint, dict):
+        return _Check("a table", lambda value: isinstance(value, dict), plain=False)
+    if isinstance(origin or hint, type) and issubclass(origin or hint, list | tuple | Sequence):
+        item = _check(args[0]) if args else _ANYTHING
+        return _Check("a list" if item is _ANYTHING else f"a list, of which each is {item.words}",
+                      lambda value: isinstance(value, list | tuple) and all(map(item.holds, value)), plain=False)
+    return _ANYTHING
+
+
+_ANYTHING = _Check("a value", lambda value: True, plain=False)
+
+
+def _bounded(check: _Check, bounds: Sequence[Any]) -> _Check:
+    """The same with bounds, which hold for each entry of an array."""
+    least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
+    most = next((bound.le for bound in bounds if isinstance(bound, Le)), None)
+
+    def within(value: Any) -> bool:
+        if not check.holds(value):
+            return False
+        low, high = (value.min(initial=least), _largest(value)) if isinstance(value, np.ndarray) else (value, value)
+        return (least is None or low >= least) and (most is None or high <= most)
+
+    words = check.words + ("" if least is None else f" from {least} upwards") + (f", {most} at most" if most else "")
+    return _Check(words, within, check.plain, any(isinstance(bound, AtMostRows) for bound in bounds))
+
+
+def _named(hint: Any) -> _Check:
+    """A dict of values of one type."""
+    if get_origin(hint) is np.ndarray or hint is np.ndarray:
+        kind, words = _kind_of(get_args(hint))
+        return _Check(f"named arrays{words}", lambda value: isinstance(value, dict) and all(
+            _is_array(array, kind) for array in value.values()), plain=False)
+    item = _check(hint)
+    return _Check("a table" if item is _ANYTHING else f"a table, in which each entry is {item.words}",
+                  lambda value: isinstance(value, dict) and all(map(item.holds, value.values())), plain=False)
+
+
+def _kind_of(args: tuple[Any, ...]) -> tuple[Any, str]:
+    """The type of an array's numbers, and how to say it; any type where none is declared."""
+    kind = get_args(args[1])[0] if len(args) > 1 else Any
+    if kind is Any or kind is np.generic:
+        return None, ""
+    return kind, " of floats" if kind is np.floating else f" of {kind.__name__}"
+
+
+def _is_array(value: Any, kind: Any) -> bool:
+    return isinstance(value, np.ndarray) and (kind is None or np.issubdtype(value.dtype, kind))

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 PER_LABEL = ("true_positives", "false_positives", "false_negatives", "label_rows")
 """Parts of a tally that have one entry a label."""
 
+WITH_LABELS = ("decisions", "hamming_errors")
+"""Counts of single labels, of which a row has as many as there are labels."""
+
+LABEL_COUNTS = dict.fromkeys(("exact_matches", "labelled_rows", "top_agreements", "top_errors"), 1)
+"""Counts to which a row adds one at most."""
+
+LABEL_SUMS = frozenset({"loss_sum", "ranking_loss_sum", "coverage_sum", "average_precision_sum"})
+"""Sums of numbers over rows."""
+
 
 def tally_labels(scores: Array, truth: Array, loss_sum: float) -> Tally:
     """Counts of some rows; a label counts as predicted above one half."""
@@ -55,9 +64,7 @@ def summarise_labels(tally: Tally) -> dict[str, float]:
             "f1_micro": float(ratio(2 * hits.sum(), 2 * hits.sum() + false_alarms.sum() + misses.sum())),
             "subset_accuracy": tally["exact_matches"] / rows,
             "argmax_agreement": tally["top_agreements"] / labelled, "one_error": tally["top_errors"] / labelled,
-            "hamming_loss": tally["hamming_errors"] / tally["decisions"],
-            "ranking_loss": tally["ranking_loss_sum"] / rows, "coverage": tally["coverage_sum"] / rows,
-            "average_precision": tally["average_precision_sum"] / rows}
+            "hamming_loss": float(ratio(tally["hamming_errors"], tally["decisions"]))}
 
 
 def label_scores(tally: Tally) -> dict[str, NDArray[np.float64]]:

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.errors import ConfigError, DataError, nearest
-from tequio.learners.label_metrics import macro, summarise_labels, tally_labels
+from tequio.errors import ConfigError, DataError, PayloadError, nearest
+from tequio.learners.label_metrics import (
+    LABEL_COUNTS,
+    LABEL_SUMS,
+    PER_LABEL,
+    WITH_LABELS,
+    macro,
+    summarise_labels,
+    tally_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,29 +107,136 @@ def tally(target: Target, scores: ArrayLike, truth: ArrayLike | None, loss_sum: 
     return count(target, scores, truth, loss_sum)
 
 
+OPTIONAL = frozenset({
+    "loss_sum", "inertia_sum", "squared_error", "absolute_error", "target_sum", "target_squares", "ranking_loss_sum",
+    "coverage_sum", "average_precision_sum", "score_histogram"})
+"""Parts of a tally that a party may keep to itself; what is computed from them is that of the other parties."""
+
+_OF_ROWS = " of rows"
+"""After the name of such a part, how many rows it is a sum over where that is not all of them."""
+
+LARGEST_SUM = 1e300
+"""Sums of larger numbers over many parties would not be finite."""
+
+
+def check_tally(target: Target, tally: Tally, most: int, whose: str) -> None:
+    """Refuse a tally that no more than `most` rows cannot have. An empty one says that there are no rows."""
+    if tally and (fault := _impossible(target, tally, most)):
+        raise PayloadError(f"{whose} sent a tally that {fault}",
+                           remedy="set rules.on_failure = 'continue' to go on without such parties")
+
+
+def _impossible(target: Target, tally: Tally, most: int) -> str:
+    rows = tally.get("rows")
+    if type(rows) is not int or not 0 <= rows <= most:
+        return f"is not of 0 to {most} rows"
+    counts, tables, sums = _parts_of(target, clusters="inertia_sum" in tally or tally.keys() == {"rows"})
+    for name in tally:
+        if name not in {"rows", *counts, *tables, *sums}:
+            return f"has an entry {name[:40]!r}, which this target does not have"
+    for name in {**counts, **tables}.keys() - tally.keys() - OPTIONAL:
+        return f"has no '{name}'"
+    for name, times in counts.items():
+        if type(tally[name]) is not int or not 0 <= tally[name] <= times * rows:
+            return f"has a '{name}' that is no whole number from 0 to {times * rows}"
+    for name, shape in tables.items():
+        table = tally.get(name, np.zeros(shape, np.int64))
+        if not isinstance(table, np.ndarray) or table.dtype != np.int64 or table.shape != shape:
+            return f"has a '{name}' that is no table of whole numbers of shape {shape}"
+        if not 0 <= table.min(initial=0) <= table.max(initial=0) <= rows:
+            return f"has counts below 0 or above its {rows} rows in '{name}'"
+    for name in sums & tally.keys():
+        value = tally[name]
+        low = -LARGEST_SUM if name == "target_sum" else 0.0
+        if type(value) not in (int, float) or not low <= value <= LARGEST_SUM:
+            return f"has a '{name}' that no rows add up to"
+    return _contradiction(tally, rows, len(target.names))
+
+
+def _parts_of(target: Target, *, clusters: bool) -> tuple[dict[str, int], dict[str, tuple[int, ...]], frozenset[str]]:
+    """What a tally has besides its rows: counts with how many a row may add, tables of counts, and sums."""
+    size = len(target.names)
+    if clusters or target.kind == "none":
+        return {}, {}, frozenset({"inertia_sum"})
+    if target.kind == "classes":
+        binary = {"score_histogram": (2, AUC_BINS)} if _is_binary(target) else {}
+        return {}, {"confusion": (size, size), **binary}, frozenset({"loss_sum"})
+    if target.kind == "multilabel":
+        return LABEL_COUNTS | dict.fromkeys(WITH_LABELS, size), dict.fromkeys(PER_LABEL, (size,)), LABEL_SUMS
+    return {}, {}, frozenset({"loss_sum", "squared_error", "absolute_error", "target_sum", "target_squares"})
+
+
+def _contradiction(tally: Tally, rows: int, labels: int) -> str:
+    """What cannot be of parts that are possible each for itself; sums are exact, as no entry is above the rows."""
+    if "confusion" in tally:
+        actual = tally["confusion"].sum(axis=1, dtype=np.float64)
+        if actual.sum() != rows:
+            return f"has a confusion of {actual.sum():.0f} rows instead of {rows}"
+        histogram = tally.get("score_histogram")
+        if histogram is not None and (histogram.sum(axis=1, dtype=np.float64) != actual).any():
+            return "has scores of other rows than those of its confusion"
+    if "labelled_rows" in tally:
+        if max(tally["top_agreements"], tally["top_errors"]) > tally["labelled_rows"]:
+            return "has more highest scores than rows with labels"
+        if tally["hamming_errors"] > tally["decisions"]:
+            return "has more wrong decisions than decisions"
+        if tally.get("coverage_sum", 0) > labels * rows or any(
+                tally.get(name, 0) > rows * (1 + 1e-9) for name in ("ranking_loss_sum", "average_precision_sum")):
+            return "has rankings that no rows have"
+    if tally.keys() >= {"target_sum", "target_squares"} and \
+            tally["target_sum"] ** 2 > rows * tally["target_squares"] * (1 + 1e-6):
+        return "has target values whose squares are too small for their sum"
+    return ""
+
+
 def merge(tallies: Iterable[Tally]) -> Tally:
     """The tally of all rows together, summed in the given order."""
+    parts = list(tallies)
+    if not parts:
+        raise DataError("there is no tally to merge", remedy="ask at least one party to evaluate")
     total: Tally = {}
-    for part in tallies:
-        if total and _layout(part) != _layout(total):
+    for name in dict.fromkeys(name for part in parts for name in part if not name.endswith(_OF_ROWS)):
+        having = [part for part in parts if name in part]
+        if len({np.shape(part[name]) for part in having}) > 1 or (len(having) < len(parts) and name not in OPTIONAL):
             raise DataError("tallies of different targets do not add up",
                             remedy="evaluate every party with the same schema and the same learner")
-        total = {name: total[name] + value for name, value in part.items()} if total else dict(part)
-    if not total:
-        raise DataError("there is no tally to merge", remedy="ask at least one party to evaluate")
+        first, *others = having
+        total[name] = sum((part[name] for part in others), start=first[name])
+        rows = sum(_rows_of(part, name) for part in having)
+        if name in OPTIONAL and rows != sum(part["rows"] for part in parts):
+            total[name + _OF_ROWS] = rows
     return total
 
 
+def _rows_of(tally: Tally, name: str) -> int:
+    """How many rows a part of a tally is a sum over."""
+    rows: int = tally.get(name + _OF_ROWS, tally["rows"])
+    return rows
+
+
+def mean_of(tally: Tally, name: str) -> float:
+    """A sum over rows as a mean over the rows that are known to it; not a number where no party reported it."""
+    return float(tally[name] / _rows_of(tally, name)) if name in tally else float("nan")
+
+
 def summarise(target: Target, tally: Tally) -> dict[str, float]:
-    """The metrics of a tally. A clustering's tally gives its inertia even where the data has labels."""
+    """The metrics of a tally, without those whose parts it lacks. A clustering's tally gives its inertia even where the
+    data has labels."""
     if not tally["rows"]:
         raise DataError("there are no rows to evaluate on", remedy="leave out parties whose evaluation set is empty")
-    if "inertia_sum" in tally:
-        values = {"inertia": tally["inertia_sum"] / tally["rows"]}
-    else:
-        summary = {"classes": _summarise_classes, "multilabel": summarise_labels, "number": _summarise_numbers}
-        values = {"loss": tally["loss_sum"] / tally["rows"], **summary[target.kind](tally)}
+    values = {metric: mean_of(tally, name) for metric, name in _MEANS.items() if name in tally}
+    if "confusion" in tally:
+        values |= _summarise_classes(tally)
+    elif "label_rows" in tally:
+        values |= summarise_labels(tally)
+    elif target.kind == "number" and "inertia_sum" not in tally:
+        values |= _summarise_numbers(tally)
     return {name: float(values[name]) for name in METRICS if name in values}
+
+
+_MEANS = {"inertia": "inertia_sum", "loss": "loss_sum", "mae": "absolute_error", "ranking_loss": "ranking_loss_sum",
+          "coverage": "coverage_sum", "average_precision": "average_precision_sum"}
+"""Metrics that are the mean of one sum over rows."""
 
 
 def spread(values: Iterable[float], *, high_is_good: bool = True) -> dict[str, float]:
@@ -197,10 +312,6 @@ def _negative_log(probabilities: Array) -> NDArray[np.float64]:
     return -np.log(np.clip(probabilities.astype(np.float64), np.finfo(np.float64).eps, 1.0))
 
 
-def _layout(tally: Tally) -> dict[str, tuple[int, ...]]:
-    return {name: np.shape(value) for name, value in tally.items()}
-
-
 def _summarise_classes(tally: Tally) -> dict[str, float]:
     confusion = tally["confusion"]
     right, actual, predicted = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
@@ -216,13 +327,17 @@ def _summarise_classes(tally: Tally) -> dict[str, float]:
 
 
 def _summarise_numbers(tally: Tally) -> dict[str, float]:
-    rows, squared = tally["rows"], tally["squared_error"]
-    return {"rmse": np.sqrt(squared / rows), "mae": tally["absolute_error"] / rows, "r2": _explained(tally)}
+    rooted = {"rmse": np.sqrt(mean_of(tally, "squared_error"))} if "squared_error" in tally else {}
+    of_rows = {_rows_of(tally, name) if name in tally else None for name in _VARIANCE}
+    return rooted | ({"r2": _explained(tally)} if len(of_rows) == 1 and None not in of_rows else {})
+
+
+_VARIANCE = ("squared_error", "target_sum", "target_squares")
 
 
 def _explained(tally: Tally) -> float:
     """R squared; of a constant target 1 where the error is nil and otherwise 0, of a single row not a number."""
-    rows, squares = tally["rows"], tally["target_squares"]
+    rows, squares = _rows_of(tally, "target_squares"), tally["target_squares"]
     if rows < 2:
         return float("nan")
     total = squares - tally["target_sum"] ** 2 / rows

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from tequio.errors import ConfigError, DataError
 from tequio.federation.evaluation import Part
-from tequio.federation.task import Count, Reveals, Sums, record, task
+from tequio.federation.task import Count, Counts, Reveals, Rows, Sums, record, task
 from tequio.learners.learner import flat_features
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ class Summary(TypedDict):
 class NumberReply(TypedDict):
     """How many rows there are."""
 
-    rows: Count
+    rows: Rows
 
 
 class SummaryReply(TypedDict):
     """Per column: rows, mean, sum of squared deviations from it, smallest and largest value; zeros where not held."""
 
-    rows: NDArray[np.int64]
+    rows: Counts
     mean: NDArray[np.float64]
     squares: NDArray[np.float64]
     min: NDArray[np.float64]
@@ -158,7 +158,8 @@ def rows_here(party: Party, payload: Payload, settings: ScopeSettings) -> Number
     return {"rows": len(rows_in_scope(party, settings))}
 
 
-# The smallest and the largest value are those of single rows, so that these are more than sums.
+# The smallest and the largest value are those of single rows, so that these are more than sums. With a minimum count
+# they are values that at least so many rows reach.
 @task("statistics: summary", settings=ScopeSettings, reply=SummaryReply, reveals=Reveals.STRUCTURE)
 def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> SummaryReply:
     """The summary of the columns held here."""
@@ -170,7 +171,9 @@ def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> S
         mean = values.mean(axis=0)
         reply["rows"][held], reply["mean"][held] = len(values), mean
         reply["squares"][held] = np.square(values - mean).sum(axis=0)
-        reply["min"][held], reply["max"][held] = values.min(axis=0), values.max(axis=0)
+        place = min(max(settings.minimum_count, 1), len(values)) - 1
+        ordered = np.partition(values, (place, len(values) - 1 - place), axis=0)
+        reply["min"][held], reply["max"][held] = ordered[place], ordered[len(values) - 1 - place]
     return reply
 
 
@@ -200,9 +203,9 @@ class BracketsPayload(TypedDict):
 class BracketsReply(TypedDict):
     """Per column its rows, and per bracket the rows below it and in each of its cells."""
 
-    rows: NDArray[np.int64]
-    below: NDArray[np.int64]
-    cells: NDArray[np.int64]
+    rows: Counts
+    below: Counts
+    cells: Counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from tequio.errors import ConfigError, DataError
 from tequio.federation.algorithm import Algorithm, State, part
 from tequio.federation.averaging import select
 from tequio.federation.selection import AllParties, Selector
-from tequio.federation.task import Sums, task
+from tequio.federation.task import Counts, Sums, task
 from tequio.learners.learner import Arrays
 from tequio.registry import register
 
@@ -150,13 +150,13 @@ class EdgesPayload(TypedDict):
 class CountsReply(TypedDict):
     """Counts of rows."""
 
-    counts: NDArray[np.int64]
+    counts: Counts
 
 
 class LabelsReply(TypedDict):
     """Counts of labels; nothing from a party that does not hold the target."""
 
-    counts: NotRequired[NDArray[np.int64]]
+    counts: NotRequired[Counts]
 
 
 def even_edges(summary: Summary, bins: int) -> NDArray[np.float64]:

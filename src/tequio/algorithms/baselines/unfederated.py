@@ -14,11 +14,18 @@ from tequio.errors import ConfigError
 from tequio.federation.aggregation import shifted
 from tequio.federation.algorithm import Algorithm, Answering, State, part
 from tequio.federation.averaging import fresh_state, select
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, evaluate_own, keep_own, own_fingerprints
+from tequio.federation.evaluation import (
+    EvaluateSettings,
+    OwnModel,
+    evaluate_own,
+    keep_own,
+    own_fingerprints,
+    tallies_in,
+)
 from tequio.federation.payload import Payload
 from tequio.federation.rng import stream
 from tequio.federation.selection import AllParties, Selector
-from tequio.federation.task import Count, NoSettings, Reveals, TrainSettings, task
+from tequio.federation.task import Count, NoSettings, Reveals, Rows, TrainSettings, task
 from tequio.learners.answers import One
 from tequio.learners.learner import Arrays, Learner, LocalTraining
 from tequio.learners.metrics import merge
@@ -80,7 +87,7 @@ class Alone(Algorithm):
         beginners = np.setdiff1d(parties, trained)
         tallies = super().evaluate(federation, state, part, beginners) if len(beginners) else {}
         replies = federation.ask(trained, evaluate_own, settings=EvaluateSettings(learner=self.learner, part=part))
-        tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
+        tallies |= tallies_in(replies)
         return dict(sorted(tallies.items()))
 
     def answer(self, federation: Federation, state: State) -> None:
@@ -143,7 +150,7 @@ class StartPayload(TypedDict, total=False):
 class TrainedReply(TypedDict):
     """How a party's training went."""
 
-    rows: Count
+    rows: Rows
     steps: Count
     loss: float
 

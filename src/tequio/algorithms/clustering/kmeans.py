@@ -22,10 +22,10 @@ from tequio.federation.algorithm import Algorithm, Attacked, Disclosure, State, 
 from tequio.federation.averaging import finish_round, select
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import Count, Sums, record, task
+from tequio.federation.task import Count, Floats, Sums, record, task
 from tequio.federation.topology import ClientServer, Hierarchical, Topology
 from tequio.learners import kmeans
-from tequio.learners.learner import Arrays, as_doubles, check_numeric, flat_features
+from tequio.learners.learner import as_doubles, check_numeric, flat_features
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class FederatedKMeans(Algorithm):
     def scorer(self) -> kmeans.KMeans:
         """Assigns rows and measures distances; what parties do in a round is this algorithm's own task."""
         return kmeans.KMeans(self.clusters, self.party_rate)
+
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """What judges the centroids."""
+        return (self.scorer,)
 
     def start(self, federation: Federation) -> State:
         """Centroids as given, or drawn from statistics of the parties' columns."""
@@ -152,7 +157,7 @@ class CentroidsPayload(TypedDict):
 class SumsReply(TypedDict):
     """`counts` of rows by cluster, and `sums`: these counts times where the rows move the centroids."""
 
-    update: Arrays
+    update: Floats
 
 
 def _moved(settings: MoveSettings, schema: Schema) -> dict[str, float]:

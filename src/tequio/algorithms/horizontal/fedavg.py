@@ -20,7 +20,15 @@ from tequio.algorithms.training import Phase, UpdateReply, job_from, train, trai
 from tequio.federation.aggregation import mixed
 from tequio.federation.algorithm import Answering, part
 from tequio.federation.averaging import Averaging, Weights, averaging_round
-from tequio.federation.evaluation import EvaluateSettings, OwnModel, keep_answer, own_fingerprints, tally_here
+from tequio.federation.evaluation import (
+    EvaluateSettings,
+    OwnModel,
+    check_own_tally,
+    keep_answer,
+    own_fingerprints,
+    tallies_in,
+    tally_here,
+)
 from tequio.federation.task import Done, Reveals, TrainSettings, record, task
 from tequio.learners.answers import One
 from tequio.learners.learner import GradientLearner, Tally
@@ -73,6 +81,11 @@ class FedSGD(Averaging):
 
     learner: GradientLearner = part()
     weights: Weights = "size"
+
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The training of one step."""
+        return (one_step(self.local),)
 
     def disclosure(self, schema: Schema) -> Disclosure:
         """The change of the model, as a mean."""
@@ -134,7 +147,7 @@ class FedAvgMix(Averaging):
         """Each party's tally of the mix that it would start its next round from."""
         settings = MixEvaluation(learner=self.learner, part=part, mix=self.mix)
         replies = federation.ask(parties, evaluate_mix, {"model": state.model}, settings=settings)
-        return {reply.party: reply.payload for reply in replies if reply.payload}
+        return tallies_in(replies)
 
 
 @record
@@ -166,10 +179,11 @@ def _reply(party: Party, payload: ModelPayload, result: Trained, settings: MixSe
     return update_of(party, payload["model"], result, settings.learner)
 
 
-train_mix = training_task("fedavg-mix.train", MixSettings, UpdateReply, Phase(_job, _reply))
+train_mix = training_task("fedavg-mix.train", MixSettings, UpdateReply, Phase(_job, _reply), by_training=True)
 
 
-@task("evaluate mixed model", settings=MixEvaluation, reply=Tally, reveals=Reveals.METRICS)
+@task("evaluate mixed model", settings=MixEvaluation, reply=Tally, reveals=Reveals.METRICS,
+      check=check_own_tally)
 def evaluate_mix(party: Party, payload: ModelPayload, settings: MixEvaluation) -> Tally:
     """Tally the mix of the received model and the party's own."""
     return tally_here(party, _start(party, payload["model"], settings.mix), settings.learner, settings.part)

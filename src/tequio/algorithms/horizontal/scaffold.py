@@ -31,7 +31,7 @@ from tequio.algorithms.training import (
 from tequio.federation.aggregation import difference, shifted, zeros
 from tequio.federation.algorithm import part
 from tequio.federation.averaging import Averaging, Weights, averaging_round, split_buffers
-from tequio.federation.task import TrainSettings, record
+from tequio.federation.task import Floats, TrainSettings, record
 from tequio.learners.learner import Arrays, Correction, GradientLearner, buffers_of
 from tequio.registry import register
 
@@ -114,7 +114,7 @@ class ControlSettings(TrainSettings):
 class ControlReply(UpdateReply):
     """How the model changed, and how the party's control variate did."""
 
-    control: Arrays
+    control: Floats
 
 
 class ControlMemory(TypedDict, total=False):

@@ -21,6 +21,7 @@ from tequio.algorithms.multilabel.tasks import (
     score_received_rows,
 )
 from tequio.federation.algorithm import Algorithm, Answering, part
+from tequio.federation.evaluation import tallies_in
 from tequio.learners.learner import Learner
 from tequio.learners.metrics import tally
 
@@ -71,7 +72,7 @@ class ThroughHeads(Algorithm):
         """Each party's tally on its own rows, over its own labels."""
         replies = federation.ask(parties, evaluate_own_rows, {"model": state.model},
                                  settings=self.evaluation_settings(federation, part))
-        return {reply.party: reply.payload for reply in replies if reply.payload}
+        return tallies_in(replies)
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """All labels of the coordinator's rows, through the heads of all parties."""

@@ -29,8 +29,8 @@ from tequio.algorithms.multilabel.heads import (
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of
 from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
-from tequio.federation.evaluation import EvaluateSettings, Fingerprint, keep_answer
-from tequio.federation.task import Count, Done, NoSettings, Reveals, TrainSettings, record, task
+from tequio.federation.evaluation import EvaluateSettings, Fingerprint, check_own_tally, keep_answer
+from tequio.federation.task import Count, Done, NoSettings, Reveals, Rows, TrainSettings, record, task
 from tequio.learners.answers import Answer, learner_of
 from tequio.learners.label_metrics import macro, tally_labels
 from tequio.learners.learner import Arrays, Correction, Job, Learner, Tally
@@ -155,7 +155,7 @@ class OwnPayload(TypedDict, total=False):
 class OwnReply(TypedDict):
     """That the party trained, and whether it has finished."""
 
-    rows: Count
+    rows: Rows
     steps: Count
     loss: float
     finished: bool
@@ -261,7 +261,7 @@ class ScoresReply(TypedDict):
     scores: NotRequired[NDArray[np.float32]]
 
 
-@task("multilabel.evaluate", settings=JudgeSettings, reply=Tally, reveals=Reveals.METRICS)
+@task("multilabel.evaluate", settings=JudgeSettings, reply=Tally, reveals=Reveals.METRICS, check=check_own_tally)
 def evaluate_own_rows(party: Party, payload: ModelPayload, settings: JudgeSettings) -> Tally:
     """The tally of the party's network on one part of its own rows; empty where it has no rows or no head yet."""
     rows = party.data.part(settings.part)
@@ -272,7 +272,7 @@ def evaluate_own_rows(party: Party, payload: ModelPayload, settings: JudgeSettin
     return tally(rows.schema.target, heads.own_scores(rows), rows.target)
 
 
-@task("multilabel.score", settings=JudgeSettings, reply=ScoresReply, reveals=Reveals.SCORES)
+@task("multilabel.score", settings=JudgeSettings, reply=ScoresReply, reveals=Reveals.STRUCTURE)
 def score_received_rows(party: Party, payload: CoreAndRows, settings: JudgeSettings) -> ScoresReply:
     """Scores of the coordinator's own rows for the party's labels; empty where it has no head yet."""
     heads, mine = heads_here(party, payload["model"], settings), party.data.train

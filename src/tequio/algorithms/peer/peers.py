@@ -45,11 +45,12 @@ from tequio.federation.evaluation import (
     evaluate_own,
     keep_own,
     own_fingerprints,
+    tallies_in,
 )
 from tequio.federation.payload import Payload
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import Count, Done, NoSettings, Reveals, TrainSettings, record, task
+from tequio.federation.task import Done, Floats, NoSettings, Reveals, Rows, TrainSettings, record, task
 from tequio.federation.topology import Cyclic, Flow, Parallel, PeerTopology, RandomPeers, Topology, require
 from tequio.learners import metrics
 from tequio.learners.answers import One
@@ -175,10 +176,10 @@ class Gossip(Algorithm):
         tallies: dict[int, Tally] = {}
         if joined.any():
             replies = federation.ask(parties[joined], evaluate_own, settings=settings)
-            tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
+            tallies |= tallies_in(replies)
         if not joined.all():
             replies = federation.ask(parties[~joined], evaluate, {"model": state.model}, settings=settings)
-            tallies |= {reply.party: reply.payload for reply in replies if reply.payload}
+            tallies |= tallies_in(replies)
         return dict(sorted(tallies.items()))
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
@@ -289,9 +290,9 @@ class GossipPayload(TypedDict, total=False):
 class GossipReply(TypedDict):
     """The peer's new model, in the open or in boxes for its neighbours."""
 
-    rows: Count
+    rows: Rows
     loss: float
-    model: NotRequired[Arrays]
+    model: NotRequired[Floats]
     boxes: NotRequired[list[bytes]]
 
 
@@ -396,7 +397,7 @@ def mixing_weights(rule: MixingRule, rows: Sequence[int], neighbours: Sequence[i
 class ShownModel(TypedDict):
     """A peer's own model."""
 
-    model: Arrays
+    model: Floats
 
 
 @task("gossip: show model", settings=NoSettings, reply=ShownModel, reveals=Reveals.UPDATE)

@@ -20,12 +20,20 @@ from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.algorithm import Answering
 from tequio.federation.averaging import Averaging, Weights, averaging_round
-from tequio.federation.evaluation import EvaluateSettings, Fingerprint, OwnModel, Part, keep_answer
+from tequio.federation.evaluation import (
+    EvaluateSettings,
+    Fingerprint,
+    OwnModel,
+    Part,
+    check_own_tally,
+    keep_answer,
+    tallies_in,
+)
 from tequio.federation.rng import stream
 from tequio.federation.task import Done, Reveals, Task, TrainSettings, task
 from tequio.learners.answers import Answer, One
 from tequio.learners.learner import Arrays, Tally
-from tequio.learners.metrics import merge
+from tequio.learners.metrics import check_tally, merge
 
 if TYPE_CHECKING:
     from tequio.federation.algorithm import State
@@ -84,15 +92,18 @@ class Personal(Averaging):
         """Each party's tally of its personal model on its own rows."""
         replies = federation.ask(parties, self.inference.on_own, self.evaluation_payload(state),
                                  settings=self.evaluation_settings(part))
-        return {reply.party: reply.payload for reply in replies if reply.payload}
+        return tallies_in(replies)
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The mean over some eligible parties, the same ones in every round; they tally the coordinator's rows."""
         drawn = self._drawn(federation)
         features = rows.features.toarray() if rows.is_sparse else rows.features
         sent = {**self.evaluation_payload(state), "features": np.ascontiguousarray(features), "target": rows.target}
-        replies = federation.ask(drawn, self.inference.on_sent, sent, settings=self.evaluation_settings())
-        return merge([reply.payload for reply in replies]) if len(replies) else None
+        target, most = federation.schema.target, len(rows)
+        replies = federation.ask(drawn, self.inference.on_sent, sent, settings=self.evaluation_settings(),
+                                 check=lambda tally, whose: check_tally(target, tally, most, whose))
+        tallies = tallies_in(replies)
+        return merge(tallies.values()) if tallies else None
 
     def _drawn(self, federation: Federation) -> NDArray[np.int64]:
         return stream(federation.seed, "scored parties").permutation(federation.eligible())[:_SCORED_PARTIES]
@@ -146,12 +157,12 @@ def inference(name: str, settings: type[E], answer_of: Callable[[Party, Any, E],
               model_of: Callable[[Party, Any, E], Arrays]) -> Inference:
     """The tasks of an algorithm whose parties answer by `answer_of`, mainly with the model that `model_of` gives."""
 
-    @task(f"{name}: evaluate", settings=settings, reply=Tally, reveals=Reveals.METRICS)
+    @task(f"{name}: evaluate", settings=settings, reply=Tally, reveals=Reveals.METRICS, check=check_own_tally)
     def on_own(party: Party, payload: Payload, settings: E) -> Tally:
         rows = party.data.part(settings.part)
         return dict(answer_of(party, payload, settings).tally(rows)) if len(rows) else {}
 
-    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.METRICS)
+    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.STRUCTURE)
     def on_sent(party: Party, payload: SentRows, settings: E) -> Tally:
         rows = Dataset.of(party.data.train.schema, payload["features"], payload["target"], name="sent rows")
         return dict(answer_of(party, payload, settings).tally(rows))

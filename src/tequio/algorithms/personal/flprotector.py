@@ -33,7 +33,7 @@ from tequio.federation.aggregators.consistency import Consistency, ConsistencyPl
 from tequio.federation.averaging import Weights, averaging_round
 from tequio.federation.evaluation import EvaluateSettings
 from tequio.federation.payload import Payload
-from tequio.federation.task import Count, Reveals, Sums, TrainSettings, record, task
+from tequio.federation.task import Reveals, Rows, Sums, TrainSettings, record, task
 from tequio.federation.topology import ClientServer, Topology
 from tequio.learners.answers import Answer, learner_of
 from tequio.learners.learner import Arrays, Learner
@@ -137,6 +137,12 @@ class FLProtector(Personal):
         """The aggregator in place of the mean."""
         return Consistency()
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The router and the training of the increments."""
+        router = self.made_router()
+        return with_epochs(self.local, self.personal_epochs), *(() if router is None else (router,))
+
     def made_router(self) -> Router | None:
         """The router, if any."""
         table = {"name": self.router} if isinstance(self.router, str) else dict(self.router)
@@ -228,7 +234,7 @@ class Increment(TypedDict, total=False):
 class IncrementReply(TypedDict):
     """The loss of the personal model, which stays at the party."""
 
-    rows: Count
+    rows: Rows
     personal_loss: float
 
 
@@ -366,7 +372,7 @@ class RouteReply(TypedDict):
     novelty: NotRequired[NDArray[np.float64]]
 
 
-@task("flprotector: where rows go", settings=RoutedSettings, reply=RouteReply, reveals=Reveals.SCORES)
+@task("flprotector: where rows go", settings=RoutedSettings, reply=RouteReply, reveals=Reveals.STRUCTURE)
 def where_rows_go(party: Party, payload: RoutedRows, settings: RoutedSettings) -> RouteReply:
     """Of rows that the coordinator sends, which the party's own model would answer, and how novel they are."""
     rows = Dataset.of(party.data.train.schema, payload["features"], np.zeros(len(payload["features"]), dtype=np.int64))

@@ -21,8 +21,7 @@ from tequio.federation.evaluation import OwnModel
 from tequio.federation.payload import Payload
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import Count, Reveals, Sums, record, task
-from tequio.learners.learner import Arrays
+from tequio.federation.task import Floats, Reveals, Rows, Sums, record, task
 from tequio.learners.trees.boosted import BoostedTrees, base_margins, gradients, objective_for
 from tequio.learners.trees.learner import TreeLearner, numeric_rows
 
@@ -83,19 +82,19 @@ class FittedReply(TypedDict):
     """A model of the party's rows."""
 
     model: Payload
-    rows: Count
+    rows: Rows
 
 
 class RowsReply(TypedDict):
     """How many rows a party has fitted its model to."""
 
-    rows: Count
+    rows: Rows
 
 
 class SumsReply(TypedDict):
     """Sums over the party's rows, by name."""
 
-    update: Arrays
+    update: Floats
 
 
 class LocalTree(TypedDict, total=False):
@@ -197,7 +196,7 @@ class TotalsReply(TypedDict):
     """Rows of each class, or the sum of the numbers, and the number of rows."""
 
     totals: NDArray[np.generic]
-    rows: Count
+    rows: Rows
 
 
 def common_start(federation: Federation, parties: NDArray[np.int64]) -> BoostedTrees:

@@ -31,7 +31,7 @@ from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import select
 from tequio.federation.evaluation import OwnModel, Part, tally_here
 from tequio.federation.payload import Payload
-from tequio.federation.task import Count, Done, Reveals, record, task
+from tequio.federation.task import Done, Reveals, Rows, record, task
 from tequio.learners.metrics import summarise
 from tequio.learners.trees.filters import surviving
 from tequio.learners.trees.forest import Cart
@@ -357,7 +357,7 @@ class TreesPayload(TypedDict):
 class JudgeReply(TypedDict):
     """How many rows judged the trees, (trees, metrics) scores, and (leaves, classes) counts of rows by tree."""
 
-    rows: Count
+    rows: Rows
     scores: NDArray[np.float64]
     leaves: NotRequired[Sequence[NDArray[np.float64]]]
 

@@ -20,7 +20,7 @@ from tequio.algorithms.trees.fitting import AgreedSettings, TreeAlgorithm, agree
 from tequio.errors import ConfigError, DataError, PayloadError, nearest
 from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import finish_round, select
-from tequio.federation.evaluation import Part
+from tequio.federation.evaluation import Part, check_own_tally, tallies_in
 from tequio.federation.payload import Payload
 from tequio.federation.task import Count, Reveals, TimedSettings, record, task
 from tequio.learners.answers import Answer, learner_of
@@ -82,6 +82,11 @@ class Voting(TreeAlgorithm):
             raise ConfigError("'voting' has no learner to offer", remedy="set algorithm.learners = [\"cart\"]")
         return [self.learner]
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The learners to choose from."""
+        return tuple(self.offered)
+
     def start(self, federation: Federation) -> State:
         """No model yet."""
         if self.weights == "score" and not higher_is_better(self.metric):
@@ -114,7 +119,7 @@ class Voting(TreeAlgorithm):
             return {}
         replies = federation.ask(parties, evaluate_vote, {"model": state.model},
                                  settings=VoteSettings(learners=self.offered, part=part))
-        return {reply.party: reply.payload for reply in replies if reply.payload}
+        return tallies_in(replies)
 
     def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
         """The tally of the vote on rows that the coordinator holds."""
@@ -200,7 +205,7 @@ class VotePayload(TypedDict):
     model: Payload
 
 
-@task("voting: evaluate", settings=VoteSettings, reply=Tally, reveals=Reveals.METRICS)
+@task("voting: evaluate", settings=VoteSettings, reply=Tally, reveals=Reveals.METRICS, check=check_own_tally)
 def evaluate_vote(party: Party, payload: VotePayload, settings: VoteSettings) -> Tally:
     """The tally of the vote on one part of the party's rows."""
     rows = party.data.part(settings.part)

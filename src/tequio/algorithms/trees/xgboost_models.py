@@ -30,7 +30,7 @@ from tequio.algorithms.trees.fitting import (
 from tequio.errors import PayloadError
 from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import Weights, select, weights_by
-from tequio.federation.task import Count, Reveals, record, task
+from tequio.federation.task import Count, Reveals, Rows, record, task
 from tequio.learners.trees.places import mixed_rows
 from tequio.learners.trees.xgboost_learner import (
     XGBoost,
@@ -159,7 +159,7 @@ class BoostReply(TypedDict):
 
     kind: str
     document: NDArray[np.uint8]
-    rows: Count
+    rows: Rows
 
 
 class BoostedMargins(TypedDict, total=False):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.rows import AlignSettings, keep_common
 from tequio.errors import DataError
-from tequio.federation.task import Count, Done, NoSettings, Reveals, task
+from tequio.federation.task import Done, NoSettings, Reveals, Rows, task
 from tequio.privacy.psi import openmined
 from tequio.privacy.psi.ids import require_ids, written
 
@@ -31,7 +31,7 @@ class Question(TypedDict):
     """A party's ids under its key, and how many there are."""
 
     request: bytes
-    ids: Count
+    ids: Rows
 
 
 class Answer(TypedDict):

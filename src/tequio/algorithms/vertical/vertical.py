@@ -30,7 +30,7 @@ from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, Answering, State
 from tequio.federation.task import AnyTask, NoSettings, Reveals, task
 from tequio.learners.learner import Tally
-from tequio.learners.metrics import tally
+from tequio.learners.metrics import check_tally, tally
 
 if TYPE_CHECKING:
     from tequio.algorithms.vertical.requests import Told
@@ -183,7 +183,10 @@ class VerticalAlgorithm(Algorithm):
         with conversation(federation) as talk:
             self.scores(talk, state, request)
             holder = talk.roles.label_holder
-            return talk.ask_one(holder, tally_scores, request[holder])
+            asked, common = request[holder], sum(state.model["rows"].values())
+            rows = len(asked["features"]) if "features" in asked else common
+            return talk.ask_one(holder, tally_scores, asked, check=lambda tally, whose: check_tally(
+                federation.schema.target, tally, rows, whose))
 
 
 def _handed_out(federation: Federation, holders: Sequence[int], rows: Dataset) -> Request:

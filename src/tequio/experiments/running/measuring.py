@@ -163,7 +163,7 @@ def party_table(federation: Federation, tallies: Mapping[int, Tally]) -> Table:
     for party, tally in tallies.items():
         category = {"category": federation.group_names[federation.groups[party]]} if known else {}
         table.add({"party": federation.name(party), **category, "rows": int(tally["rows"]),
-                   **summarise(target_of(federation, party), tally)})
+                   **summarise(federation.target(party), tally)})
     return table
 
 
@@ -174,19 +174,12 @@ def label_table(federation: Federation, tallies_of: Mapping[str, Mapping[int, Ta
         for party, tally in tallies.items():
             if "label_rows" in tally:
                 for score, each in label_scores(tally).items():
-                    for label, value in zip(target_of(federation, party).names, each, strict=True):
+                    for label, value in zip(federation.target(party).names, each, strict=True):
                         found.setdefault((party, label), {})[f"{name}.{score}"] = float(value)
     table = Table()
     for (party, label), values in found.items():
         table.add({"party": federation.name(party), "label": label, **values})
     return table
-
-
-def target_of(federation: Federation, party: int) -> Target:
-    """What a party predicts: the whole target, or the labels that it knows."""
-    labels = federation.population.partition.labels
-    target = federation.schema.target
-    return target if labels is None else target.select([int(label) for label in labels[party]])
 
 
 def pooled(federation: Federation, tallies: Mapping[int, Tally]) -> Tally:

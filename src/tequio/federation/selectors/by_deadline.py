@@ -34,16 +34,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
-from numpy.typing import NDArray
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
 from tequio.federation.clock import Candidates, fitting, imbalance
 from tequio.federation.selection import Choice, CohortSelector, Count, Fraction
-from tequio.federation.task import NoSettings, Sums, task
+from tequio.federation.task import Counts, NoSettings, Sums, task
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tequio.federation.clock import Clock
     from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
@@ -77,7 +78,7 @@ def expected(context: SelectionContext, clock: Clock, parties: NDArray[np.int64]
 class ClassesReply(TypedDict):
     """Training rows of each class, the size of a row, and whether the party would hand rows over."""
 
-    classes: NDArray[np.int64]
+    classes: Counts
     row_bytes: Count
     shares: bool
 

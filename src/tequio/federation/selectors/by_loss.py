@@ -32,7 +32,7 @@ import numpy as np
 from annotated_types import Ge
 
 from tequio.errors import ConfigError
-from tequio.federation.evaluation import EvaluateSettings, evaluate
+from tequio.federation.evaluation import EvaluateSettings, evaluate, tallies_in
 from tequio.federation.selection import (
     Choice,
     CohortSelector,
@@ -66,10 +66,10 @@ def asked_losses(context: SelectionContext, parties: NDArray[np.int64]) -> Losse
     """
     replies = context.federation.off_the_clock().ask(parties, evaluate, {"model": context.model},
                                                      settings=EvaluateSettings(learner=context.learner, part="train"))
-    told = [reply for reply in replies if reply.payload]
-    rows = np.array([reply.payload["rows"] for reply in told], dtype=np.float64)
-    sums = np.array([reply.payload["loss_sum"] for reply in told], dtype=np.float64)
-    return np.array([reply.party for reply in told], dtype=np.int64), sums / rows, rows
+    tallies = {party: tally for party, tally in tallies_in(replies).items() if "loss_sum" in tally}
+    rows = np.array([tally["rows"] for tally in tallies.values()], dtype=np.float64)
+    sums = np.array([tally["loss_sum"] for tally in tallies.values()], dtype=np.float64)
+    return np.array(list(tallies), dtype=np.int64), sums / rows, rows
 
 
 def reported_losses(replies: Replies) -> Losses:
