@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from tequio.engines.network.holding import Holding
-    from tequio.engines.network.policy import Approvals
+    from tequio.engines.network.homes import PartyHome
     from tequio.experiments.running.store import Plain
 
 app = typer.Typer(help="Take part in a federation between machines: your rows stay here.", no_args_is_help=True)
@@ -140,30 +140,81 @@ def bring(
 
 
 @app.command()
-def runs(home: Home = _HOME, as_json: Json = False) -> None:
-    """Show the runs that asked for approval, and what was decided."""
-    found = _approvals(home).all()
+def runs(run: Annotated[str, typer.Argument(help="Only this run (empty: all).")] = "", home: Home = _HOME,
+         as_json: Json = False) -> None:
+    """Show the runs that asked for approval: what is asked, what it reveals and costs, and what was decided."""
+    from tequio.engines.network.approving import as_text, asked, note_shown, spent_and_left
+
+    place = _place(home)
+    found = {name: each for name, each in asked(place).items() if run in ("", name)}
+    note_shown(place, found.values())
     if as_json:
-        return typer.echo(json.dumps(found))
-    for run, facts in found.items():
-        asked = facts["asked"]
-        typer.echo(f"{run}: {facts['decision'] or 'waits for approval'} ({asked['algorithm']}, {asked['parties']} "
-                   f"parties, {asked['rounds']} rounds)")
+        return typer.echo(json.dumps({name: each.to_plain() for name, each in found.items()}))
+    for each in found.values():
+        typer.echo("\n".join(as_text(each, whole=bool(run) or not each.decision)) + "\n")
+    if any(not each.decision for each in found.values()):
+        spent, left = spent_and_left(place)
+        typer.echo(f"spent on these rows so far: {spent}; left: {left}\n"
+                   f"Next: tequio party approve RUN --home {home}\n  or: tequio party deny RUN --home {home}")
     return None
 
 
+Note = Annotated[str, typer.Option(help="Why, for the history of decisions.")]
+
+
 @app.command()
-def approve(run: Run, home: Home = _HOME) -> None:
-    """Let a run take place here."""
-    _approvals(home).decide(run, approved=True)
+def approve(run: Run, home: Home = _HOME, note: Note = "") -> None:
+    """Let a run take place here, as it was shown; refused if its announcement has changed since you looked."""
+    _decide(run, home, note, approved=True)
     typer.echo(f"'{run}' is approved.")
 
 
 @app.command()
-def deny(run: Run, home: Home = _HOME) -> None:
+def deny(run: Run, home: Home = _HOME, note: Note = "") -> None:
     """Refuse a run."""
-    _approvals(home).decide(run, approved=False)
+    _decide(run, home, note, approved=False)
     typer.echo(f"'{run}' is denied.")
+
+
+def _decide(run: str, home: Path, note: str, *, approved: bool) -> None:
+    """Decide about what this person saw last; what they have not seen is shown now."""
+    from tequio.engines.network.approving import as_text, asked, decide, last_shown, this_user
+
+    place = _place(home)
+    shown = last_shown(place, run)
+    if not shown and (waiting := asked(place).get(run)) is not None:
+        typer.echo("\n".join(as_text(waiting)))
+        shown = waiting.hash
+    decide(place, run, approved=approved, shown=shown, by=this_user(), note=note)
+
+
+@app.command()
+def ui(home: Home = _HOME,
+       port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on (0: a free one).")] = 0) -> None:
+    """Open a page on this machine to read what is asked, approve or decline it, and see what was decided before.
+
+    Only this machine can connect, and only the browser that opens the printed link first is let in.
+    """
+    import secrets
+
+    try:
+        import jinja2  # noqa: F401
+        import uvicorn
+
+        from tequio.cli.ui import open_door
+        from tequio.views.party_page import make_party_app
+        from tequio.views.web.guard import Settings
+    except ImportError as cause:
+        raise MissingExtra(str(cause.name or "starlette").partition(".")[0], "ui", "the party's page") from cause
+    place = _place(home)
+    door = open_door("127.0.0.1", port)
+    settings = Settings(home, port=door.getsockname()[1], token=secrets.token_urlsafe(24))
+    typer.echo(f"The page of party '{place.facts['name']}' is at {settings.address}\n"
+               "The link works once, in one browser. Press Ctrl-C to close the page.")
+    # Without a log config of its own: setting one up closes the handlers of other libraries, and what they write to.
+    server = uvicorn.Server(uvicorn.Config(make_party_app(place, settings), log_level="warning", log_config=None,
+                                           access_log=False, timeout_graceful_shutdown=1, server_header=False))
+    server.run([door])
 
 
 @app.command()
@@ -225,7 +276,9 @@ def _share(data: str, partition: Path | None) -> Plain:
     return {"config": str(partition.resolve())}
 
 
-def _approvals(home: Path) -> Approvals:
-    from tequio.engines.network.policy import Approvals
+def _place(home: Path) -> PartyHome:
+    from tequio.engines.network.homes import PartyHome
 
-    return Approvals(home / "approvals")
+    place = PartyHome(home)
+    _ = place.facts
+    return place
