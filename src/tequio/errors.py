@@ -122,6 +122,14 @@ class EncryptionError(TequioError):
     exit_code = 11
 
 
+def described(cause: BaseException) -> str:
+    """Kind and text of an error, also of one that fails when it is asked for its text."""
+    try:
+        return f"{type(cause).__name__}: {cause}"
+    except BaseException:  # a task's own class may raise anything here, SystemExit included
+        return f"{type(cause).__name__} (it has no readable text)"
+
+
 SEE_ITS_LOG = "its own log has the details: tequio party audit, or what it wrote to stderr"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
+from collections import OrderedDict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,11 +15,12 @@ from scipy import sparse
 from tequio.data.dataset import Dataset, Feature, Schema, Source, Target
 from tequio.data.mapped import Mapped, mapped_rows
 from tequio.data.partition import Partition, Split
+from tequio.errors import EngineError
 from tequio.federation import payload as payloads
-from tequio.federation.population import Population
+from tequio.federation.population import PartyData, Population
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tequio.data.dataset import Array
     from tequio.federation.payload import Payload
@@ -33,11 +35,12 @@ def shared_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tequio-", dir=memory if roomy else None))
 
 
-def lay_out(population: Population, *, here: bool = True) -> tuple[bytes, dict[str, Array]]:
+def lay_out(population: Population, *, here: bool = True,
+            split: Sequence[int] = ()) -> tuple[bytes, dict[str, Array]]:
     """A population as plain bytes that say how it is built, and the arrays it is built of.
 
     Features that lie in a mapped file are not among these arrays if it is built `here`, on this machine: the others map
-    the same file.
+    the same file. Parties in `split` keep the split that they have here; that of all others follows from the seed.
     """
     dataset, partition = population.dataset, population.partition
     features, mapped = dataset.source.features, None
@@ -55,7 +58,7 @@ def lay_out(population: Population, *, here: bool = True) -> tuple[bytes, dict[s
         "names": _listed(partition.names), "holds_target": _listed(partition.holds_target),
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
         "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
-        "labels": _listed(partition.labels),
+        "labels": _listed(partition.labels), "views": [[party, _rows_of_parts(population, party)] for party in split],
     }
     arrays = _arrays_of(dataset, partition)
     return payloads.encode(blueprint), {name: values for name, values in arrays.items()
@@ -76,13 +79,15 @@ def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Populatio
     partition = Partition(arrays["rows"], arrays["offsets"], _tupled(plan["names"]),
                           _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]),
                           _tupled(plan["labels"]))
+    views = OrderedDict((party, PartyData(*(replace(partition.view(dataset, party), rows=rows) for rows in parts)))
+                        for party, parts in plan["views"])
     return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
-                      dict(plan["overrides"]))
+                      dict(plan["overrides"]), views)
 
 
-def write_population(population: Population, folder: Path) -> None:
+def write_population(population: Population, folder: Path, split: Sequence[int] = ()) -> None:
     """Lay a population out in files."""
-    blueprint, arrays = lay_out(population)
+    blueprint, arrays = lay_out(population, split=split)
     (folder / "blueprint").write_bytes(blueprint)
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values, allow_pickle=False)
@@ -93,6 +98,16 @@ def open_population(folder: Path) -> Population:
     # asarray drops the memmap subclass, whose indexing is slower; the pages stay shared.
     arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for path in folder.glob("*.npy")}
     return build_population((folder / "blueprint").read_bytes(), arrays)
+
+
+def _rows_of_parts(population: Population, party: int) -> list[Array | None]:
+    """Which rows a party trains on, validates with and tests on."""
+    view, source = population.view(party), population.dataset.source
+    parts = (view.train, view.validation, view.test)
+    if any(part.source is not source for part in parts):
+        raise EngineError(f"party '{population.name(party)}' uses rows that are not of its table",
+                          remedy="split the rows of the table itself")
+    return [part.rows for part in parts]
 
 
 def _arrays_of(dataset: Dataset, partition: Partition) -> dict[str, Array]:

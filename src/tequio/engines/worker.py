@@ -23,17 +23,19 @@ import numpy as np
 from tequio import registry
 from tequio.engines.inline import one_thread
 from tequio.engines.sharing import open_population
-from tequio.errors import EngineError
+from tequio.errors import EngineError, described
 from tequio.federation.exchange import Failure, Order, Outcome, Reply, execute
 from tequio.federation.payload import from_columns, put_together, take_apart, to_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tequio.data.dataset import Array
+    from tequio.federation.exchange import States
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
 
+    Work = Callable[[Order, Population, States, int | None], Outcome]
 
 _ALIGNMENT = 64
 # Payloads were checked where they were made; the message around them may be nested deeper than a payload may.
@@ -49,15 +51,15 @@ def encode_order(order: Order, states: Mapping[int, Payload]) -> Payload:
     return {"order": plain, "states": [[party, states[party]] for party in order.parties if party in states]}
 
 
-def run_order(message: Payload, population: Population) -> Payload:
-    """Carry out an encoded order at a worker: the outcome, with the states that changed."""
+def run_order(message: Payload, population: Population, work: Work = execute) -> Payload:
+    """Carry out an encoded order at a worker: the outcome, with the states that changed. It may bring a seed."""
     order = Order(**{**message["order"], "parties": tuple(message["order"]["parties"]), "payload": message["payload"]})
     before = dict(message["states"])
     states = dict(before)
     try:
-        outcome = execute(order, population, states)
+        outcome = work(order, population, states, message.get("seed"))
     except Exception as cause:
-        return {"ticket": order.ticket, "error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
+        return {"ticket": order.ticket, "error": described(cause), "trace": traceback.format_exc()}
     changed = [[party, state] for party, state in states.items() if not _same(state, before.get(party))]
     return {"ticket": order.ticket, "states": changed, "count": len(outcome.replies), "replies": _columns(outcome),
             "failures": [asdict(failure) for failure in outcome.failures]}
@@ -127,7 +129,18 @@ def pack_whole(message: Payload) -> bytes:
     return b"".join(parts)
 
 
-def unpack_whole(data: bytes, *, copy: bool) -> Payload:
+def pack_into(message: Payload, segment: Segment) -> int:
+    """Put the same piece into the segment; the length of it."""
+    head, arrays, starts, end = _plan(message)
+    body = -(-(_LENGTH.size + len(head)) // _ALIGNMENT) * _ALIGNMENT
+    memory = segment.view(body + end, create=True)
+    memory[:_LENGTH.size + len(head)] = _LENGTH.pack(len(head)) + head
+    for values, start in zip(arrays, starts, strict=True):
+        np.frombuffer(memory, values.dtype, values.size, body + start).reshape(values.shape)[...] = values
+    return body + end
+
+
+def unpack_whole(data: bytes | memoryview, *, copy: bool) -> Payload:
     """The message back from one piece. Without `copy` its arrays are read-only views of it."""
     length, = _LENGTH.unpack_from(data)
     start = -(-(_LENGTH.size + length) // _ALIGNMENT) * _ALIGNMENT

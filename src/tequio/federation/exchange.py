@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload, runtim
 
 import numpy as np
 
-from tequio.errors import DataError, DivergedError, PayloadError, PermissionDenied, TequioError, crossing
+from tequio.errors import DataError, DivergedError, PayloadError, PermissionDenied, TequioError, crossing, described
 from tequio.federation import payload as payloads
 from tequio.federation.payload import Columns, R
 from tequio.federation.population import Party
@@ -297,4 +297,4 @@ def _answer(task: AnyTask, party: Party, given: _Given, work: Callable[[], Paylo
         return Failure(party.index, cause.message, cause.remedy, traceback.format_exc(),
                        crossing(cause, party.columns), isinstance(cause, DivergedError))
     except Exception as cause:
-        return Failure(party.index, f"{type(cause).__name__}: {cause}", "", traceback.format_exc(), crossing(cause))
+        return Failure(party.index, described(cause), "", traceback.format_exc(), crossing(cause))
