@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tequio.experiments.sweep import SweepResult
     from tequio.views.heatmap import Grid
 
+FreshLedger = Annotated[bool, typer.Option("--fresh-ledger", help="Count what private runs spend on these rows from "
+                                           "here on; results say so.")]
+
 _advice: list[tuple[str, str]] = []
 """How to go on with what was begun, and the folder that has to be there for it."""
 
@@ -41,6 +44,7 @@ def run(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run: its folder, its name, or "
                       "'last'.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
+    fresh_ledger: FreshLedger = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
 ) -> None:
@@ -51,7 +55,7 @@ def run(
     _advice.clear()
     overrides = [*(settings or []), *shortcuts(seed=seed, engine=engine, workers=workers, address=address, out=out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
-        document, show = _work(file, resume, overrides, listen)
+        document, show = _work(file, resume, overrides, listen, fresh_ledger=fresh_ledger)
         if as_json:
             write(json.dumps(document))
     if not as_json and not quiet:
@@ -73,14 +77,18 @@ def how_to_resume() -> str:
     return advice if Path(folder).is_dir() else ""
 
 
-def _work(file: Path | None, resume: str | None, overrides: list[str],
-          listen: Listener) -> tuple[Plain, Callable[[], None]]:
+def _work(file: Path | None, resume: str | None, overrides: list[str], listen: Listener, *,
+          fresh_ledger: bool) -> tuple[Plain, Callable[[], None]]:
     from tequio.experiments import api
     from tequio.experiments.config.complete import complete, read_given
     from tequio.experiments.config.toml import parse_setting
-    from tequio.experiments.sweep import run_sweep
+    from tequio.experiments.running.scenario import start_ledgers_anew
+    from tequio.experiments.sweep import run_sweep, sweep_cells
 
     if resume is not None:
+        if fresh_ledger:
+            raise ConfigError("--fresh-ledger is for a run that begins, and --resume goes on with one",
+                              remedy="leave out --fresh-ledger or --resume")
         result = api.resume_run(resume, file, dict(map(parse_setting, overrides)), listen=listen)
         return result.to_dict(), lambda: show_run(result)
     if file is None:
@@ -88,6 +96,8 @@ def _work(file: Path | None, resume: str | None, overrides: list[str],
     given = read_given(file, overrides)
     if given.get("search"):
         raise ConfigError(f"{file.name} has a [search] table", remedy=f"type: tequio search {file}")
+    if fresh_ledger:
+        start_ledgers_anew(cell.config for cell in sweep_cells({**given, "baselines": []}, source=file.name))
     if given.get("sweep"):
         swept = run_sweep(given, source=file.name, listen=listen)
         return swept.to_dict(), lambda: _show_sweep(swept)
@@ -160,6 +170,8 @@ def show_run(result: Result) -> None:
     console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)
     if result.privacy:
         console.print(f"privacy   {result.privacy['words']}", highlight=False)
+    if result.privacy_over_runs:
+        console.print(f"          {result.privacy_over_runs['words']}", highlight=False)
     console.print(f"folder    {result.folder}", highlight=False, soft_wrap=True)
     console.print(f"plot      {_saved_plot(result)}", highlight=False, soft_wrap=True)
     if "clock.seconds" in result.metrics.columns:

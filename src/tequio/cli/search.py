@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tequio.cli.run import FreshLedger  # noqa: TC001 - typer reads the annotations when the command runs
+
 if TYPE_CHECKING:
     from tequio.experiments.searching import SearchResult
 
@@ -20,6 +22,7 @@ def search(
                         "--set search.trials=50 (repeat for more).")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes (0: one a core).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
+    fresh_ledger: FreshLedger = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> None:
@@ -33,7 +36,7 @@ def search(
 
     overrides = [*(settings or []), *shortcuts(workers=workers, out=out)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
-        found = run_search(read_given(file, overrides), source=file.name, listen=listen)
+        found = run_search(read_given(file, overrides), source=file.name, listen=listen, fresh_ledger=fresh_ledger)
         if as_json:
             write(json.dumps(found.to_dict()))
     if not as_json and not quiet:
@@ -61,5 +64,7 @@ def _show(found: SearchResult) -> None:
                       style="bold cyan" if not place else "")
     console.print()
     console.print(table)
+    if found.privacy:
+        console.print(f"privacy   {found.privacy['words']}", highlight=False)
     console.print(f"config    {found.best_config}", highlight=False, soft_wrap=True)
     console.print(f"folder    {found.folder}", highlight=False, soft_wrap=True)

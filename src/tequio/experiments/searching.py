@@ -7,7 +7,7 @@ are proposed again in the same order, and those that are finished are read inste
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import isfinite
 from pathlib import Path
@@ -22,10 +22,13 @@ from tequio.experiments.api import gather, shown_while, source_of
 from tequio.experiments.comparing.pairing import curve_metric, more_is_better, value_of
 from tequio.experiments.config.complete import complete, resolved_toml, with_key
 from tequio.experiments.config.tables import Table as ConfigTable
+from tequio.experiments.running.limits import is_private
 from tequio.experiments.running.recording import as_json, ignore
+from tequio.experiments.running.scenario import start_ledgers_anew
 from tequio.experiments.running.store import Plain, safe_name, write_whole
 from tequio.experiments.running.table import Table
 from tequio.experiments.sweep import SweepCell, cell_of, finish_cells, short_value
+from tequio.privacy.dataset_ledger import added, bill_from_plain, epsilon_together
 from tequio.registry import explain
 
 if TYPE_CHECKING:
@@ -61,13 +64,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All trials, the best first in `table`, and the config of the best one."""
+    """All trials, the best first in `table`, and the config of the best one. `privacy` is what all private trials have
+    spent together: the choice of the best has looked at every one of them."""
 
     folder: Path
     metric: str
     best: Trial
     trials: list[Trial]
     table: Table
+    privacy: Plain = field(default_factory=dict)
 
     @property
     def best_config(self) -> Path:
@@ -78,7 +83,7 @@ class SearchResult:
         """What `tequio search --json` prints."""
         plain = {"search": str(self.folder), "metric": self.metric, "best": self.best.settings,
                  "value": self.best.value, "seeds": len(self.best.results), "config": str(self.best_config),
-                 "table": self.table.rows}
+                 "table": self.table.rows, **({"privacy": self.privacy} if self.privacy else {})}
         return as_json(plain)  # type: ignore[no-any-return]
 
     def _repr_html_(self) -> str:
@@ -94,12 +99,15 @@ def search(config: ConfigLike = None, *, listen: Listener = ignore, progress: bo
 
 
 def run_search(given: Given, *, source: str = "config", dataset: Rows | None = None,
-               listen: Listener = ignore) -> SearchResult:
+               listen: Listener = ignore, fresh_ledger: bool = False) -> SearchResult:
     """Run every trial that is not finished yet, choose, and write the best config and the table of trials."""
     how = read_search(given.get("search") or {}, source)
     base = {key: value for key, value in given.items() if key not in ("search", "sweep", "baselines")}
     plain = complete(base, source=source)
     check_rows(plain, source)
+    check_privacy(plain, source)
+    if fresh_ledger:
+        start_ledgers_anew([plain])
     folder = Path(plain.output.folder) / f"{safe_name(plain.name)}-search"
     work = _Work(base, how, how.seeds or [plain.seed], source, folder, dataset, listen)
     trials = list(_grid(work) if how.method == "grid" else _proposed(work, plain.seed))
@@ -120,7 +128,10 @@ class _Work:
         self.folder, self.dataset, self.listen, self.metric = folder, dataset, listen, how.metric
 
     def cells(self, settings: Given) -> list[SweepCell]:
-        return [cell_of(self.base, settings, seed, self.source) for seed in self.seeds]
+        found = [cell_of(self.base, settings, seed, self.source) for seed in self.seeds]
+        for cell in found:
+            check_privacy(cell.config, self.source)
+        return found
 
     def finish(self, cells: list[SweepCell]) -> list[Result]:
         results = finish_cells(cells, self.folder, dataset=self.dataset, listen=self.listen)
@@ -199,8 +210,30 @@ def _written(work: _Work, best: Trial, trials: list[Trial], good: list[Trial]) -
         chosen = with_key(chosen, key, value)
     write_whole(work.folder / TRIALS, table.to_csv().encode())
     write_whole(work.folder / BEST, resolved_toml(complete(chosen, source=work.source)).encode())
-    return SearchResult(work.folder, work.metric, best, trials, table)
+    return SearchResult(work.folder, work.metric, best, trials, table, _spent_together(best, trials))
 
+
+def _spent_together(best: Trial, trials: list[Trial]) -> Plain:
+    """The epsilon of the whole search. Units that are hidden differently do not add up, so the best trial's counts."""
+    runs = {result.folder: result for trial in trials for result in trial.results if result.privacy_over_runs}
+    if not best.results[0].privacy_over_runs:
+        return {}
+    unit, delta = best.results[0].privacy_over_runs["unit"], best.results[0].privacy["delta"]
+    counted = [run for run in runs.values() if run.privacy_over_runs["unit"] == unit]
+    bill = added(bill_from_plain(run.privacy_over_runs["bill"]) for run in counted)
+    epsilon = epsilon_together(bill, delta, "pld" if len(bill) <= _TIGHT else "rdp")
+    if not isfinite(epsilon):
+        return {"epsilon": None, "delta": delta, "runs": len(counted), "unit": unit,
+                "words": "The choice of the best trial is not private: at least one trial promised nothing."}
+    alone = best.results[0].privacy["epsilon"]
+    return {"epsilon": epsilon, "delta": delta, "runs": len(counted), "unit": unit,
+            "words": f"The best of {len(trials)} trials was chosen by looking at all {len(counted)} runs: epsilon "
+                     f"{epsilon:.3g} at delta {delta:g} for any one {unit}, where one run of the best trial alone has "
+                     f"{alone:.3g}."}
+
+
+_TIGHT = 8
+"""With more kinds of noise than this, Renyi divergences count: privacy loss distributions would take seconds."""
 
 ALLOWED = "validation."
 """A model may be chosen by rows that are kept for that, and by no others."""
@@ -275,6 +308,15 @@ def check_rows(config: Config, source: str) -> None:
     if not config.data.split.validation and not config.data.validation:
         raise ConfigError(f"{source}: nobody keeps validation rows, so there is nothing to choose by",
                           remedy="set data.split.validation, or data.validation for rows at the coordinator")
+
+
+def check_privacy(config: Config, source: str) -> None:
+    """Refuse to choose a private model by rows that its noise protects: nothing would account for the choice."""
+    if is_private(config) and config.data.split.validation and config.privacy.when_void == "refuse":
+        raise ConfigError(f"{source}: the trials are private, and the search would choose among them by the parties' "
+                          "own validation rows, which no noise protects",
+                          remedy="set data.validation = 0.1, data.split.validation = 0 and evaluation.at = "
+                                 "['coordinator'], so that rows of the coordinator decide")
 
 
 def _check_space(search: Search, source: str) -> None:

@@ -255,7 +255,7 @@ def finish_round(algorithm: Any, federation: Federation, state: State, chosen: C
 
 def _context(algorithm: Any, federation: Federation, state: State, memory: Payload, purpose: str) -> SelectionContext:
     parts = algorithm.components
-    return SelectionContext(federation, federation.eligible(), memory, federation.rng(purpose), state.model,
+    return SelectionContext(federation, federation.eligible(), memory, federation.coins(purpose), state.model,
                             parts.learner, parts.local)
 
 

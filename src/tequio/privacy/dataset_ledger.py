@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil, inf, isfinite, log10
@@ -59,6 +59,18 @@ def fingerprint_of(dataset: Dataset) -> str:
     return _fingerprints[source]
 
 
+def bill_to_plain(spent: Spent) -> list[dict[str, Any]]:
+    """Releases and their counts as JSON holds them."""
+    return [{**asdict(release), "steps": release.steps if isfinite(release.steps) else None, "count": count}
+            for release, count in spent.items()]
+
+
+def bill_from_plain(plain: list[dict[str, Any]]) -> Spent:
+    """Back from JSON."""
+    return {Release(each["noise"], each["shape"], each["sampling"], each["rate"],
+                    inf if each["steps"] is None else each["steps"]): each["count"] for each in plain}
+
+
 @dataclass(frozen=True)
 class LedgerEntry:
     """One line: what was released, in which run, by whose wish, for which task and round, under which mechanism.
@@ -85,17 +97,12 @@ class LedgerEntry:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON holds it."""
-        releases = [{"noise": release.noise, "shape": release.shape, "sampling": release.sampling, "rate": release.rate,
-                     "steps": release.steps if isfinite(release.steps) else None, "count": count}
-                    for release, count in self.spent.items()]
-        return {**self.__dict__, "spent": releases}
+        return {**self.__dict__, "spent": bill_to_plain(self.spent)}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> LedgerEntry:
         """Back from JSON."""
-        spent = {Release(each["noise"], each["shape"], each["sampling"], each["rate"],
-                         inf if each["steps"] is None else each["steps"]): each["count"] for each in plain["spent"]}
-        return cls(**{**plain, "spent": spent})
+        return cls(**{**plain, "spent": bill_from_plain(plain["spent"])})
 
 
 class DatasetLedger:
@@ -129,9 +136,10 @@ class DatasetLedger:
 
     def start_anew(self) -> None:
         """Count from here on only; what came before stays in the file."""
-        with self._at_work():
-            if self._entries:
-                self._write({"anew": _now()})
+        if self.path.exists():
+            with self._at_work():
+                if self._entries:
+                    self._write({"anew": _now()})
 
     def entries(self) -> list[LedgerEntry]:
         """Every line that counts, oldest first."""
@@ -153,7 +161,7 @@ class DatasetLedger:
 
     def epsilon(self, delta: float, accountant: Accountant = "pld", unit: str | None = None) -> float:
         """What all of it comes to."""
-        return epsilon_of(self.spent(unit), delta, accountant)
+        return epsilon_together(self.spent(unit), delta, accountant)
 
     def left(self, epsilon: float, delta: float) -> float:
         """What is left of a budget."""
@@ -203,7 +211,7 @@ class DatasetLedger:
 
         def pays_for(times: int, accountant: Accountant) -> bool:
             further = added([so_far, {release: count * times for release, count in spent.items()}])
-            if epsilon_of(further, delta, accountant) > epsilon:
+            if epsilon_together(further, delta, accountant) > epsilon:
                 return False
             self._affordable[epsilon, delta] = further
             return True
@@ -213,7 +221,7 @@ class DatasetLedger:
         if pays_for(1, "pld"):
             pays_for(16, "pld")
             return
-        before, after = epsilon_of(so_far, delta), epsilon_of(wanted, delta)
+        before, after = epsilon_together(so_far, delta), epsilon_together(wanted, delta)
         remedy = f"set budget.epsilon = {_rounded_up(after):g}, or have the run add more noise" if isfinite(after) \
             else "have the run add noise at the party, such as by the stage 'local-dp'"
         raise PermissionDenied(
@@ -298,6 +306,18 @@ def added(bills: Iterable[Spent]) -> Spent:
         for release, count in bill.items():
             total[release] = total.get(release, 0) + count
     return total
+
+
+def epsilon_together(spent: Spent, delta: float, accountant: Accountant = "pld") -> float:
+    """The epsilon of releases of all kinds. What no accountant composes is added up kind by kind, each with its share
+    of delta, as basic composition allows."""
+    kinds: dict[tuple[str, str], Spent] = {}
+    for release, count in spent.items():
+        kinds.setdefault((release.shape, release.sampling), {})[release] = count
+    whole = epsilon_of(spent, delta, accountant)
+    if len(kinds) < 2 or any(release.noise <= 0 for release in spent):
+        return whole
+    return min(whole, sum(epsilon_of(kind, delta / len(kinds), accountant) for kind in kinds.values()))
 
 
 def _bills_before(account: dict[str, Any]) -> list[Spent]:

@@ -11,7 +11,7 @@ from math import inf, isfinite, log, sqrt
 from typing import TYPE_CHECKING, TypedDict
 
 from tequio.errors import TequioError
-from tequio.privacy.accounting import Accountant, Sampling, epsilon_of
+from tequio.privacy.accounting import Accountant, Release, Sampling, Spent, epsilon_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -193,6 +193,20 @@ class Ledger:
                  for party in entry.answered}
         return Entry(round, float(self.mechanism.noise or 0.0), round_up(self.context.cohort),
                      tuple(sorted(again)) or self.context.everybody or (-1,))
+
+
+def costliest_bill(ledger: Ledger) -> Spent:
+    """What a run has spent on those that it cost most: a bill above everybody's, so that it composes with those of
+    other runs. Where there is no guarantee it is a release without noise."""
+    if ledger.voids:
+        return {Release(0.0): 1}
+    bills = ledger.mechanism.spent(ledger.entries, ledger.context)
+    largest = {release: max(bill.get(release, 0) for bill in bills) for bill in bills for release in bill}
+    if len(bills) < 2 or largest in bills:
+        return largest
+    worst = Release(min(release.noise for release in largest), next(iter(largest)).shape, next(iter(largest)).sampling,
+                    max(release.rate for release in largest), min(release.steps for release in largest))
+    return {worst: max(sum(bill.values()) for bill in bills)}
 
 
 def round_up(cohort: float) -> int:

@@ -201,8 +201,9 @@ def _tree(result: Result) -> str:
 def _privacy(result: Result) -> str:
     """The statement in words first, then all that it hangs on."""
     told = dict(result.privacy)
-    words = told.pop("words", "")
-    return (f"<p><strong>{escape(str(words))}</strong></p>" if words else "") + (_plain(told) if told else "")
+    words, together = told.pop("words", ""), result.privacy_over_runs.get("words", "")
+    return "".join(f"<p><strong>{escape(str(text))}</strong></p>" for text in (words, together) if text) + (
+        _plain(told) if told else "")
 
 
 def _leakage(result: Result) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.comparing.values import Contender
     from tequio.experiments.running.results import Result
+    from tequio.experiments.running.store import Plain
 
     Cells = dict[tuple[str, str], dict[str, float]]
     from collections.abc import Callable
@@ -108,11 +109,19 @@ def label_of(run: Contender, keys: Sequence[str]) -> str:
 
 
 def _notes(runs: Sequence[Contender], cells: Cells, whole: Cells) -> list[str]:
-    """What of the runs could not be used."""
+    """What of the runs could not be used, and what private ones have spent together."""
     lacking, repeated = len(cells) - len(whole), len(runs) - sum(map(len, cells.values()))
     notes = [f"{lacking} of {len(cells)} blocks lack a method and are left out."] if lacking else []
-    return notes + ([f"{repeated} runs repeat others with the same settings and seed; the last of each counts."]
-                    if repeated else [])
+    if repeated:
+        notes.append(f"{repeated} runs repeat others with the same settings and seed; the last of each counts.")
+    together: dict[tuple[str, str], Plain] = {}
+    for spent in (run.result.privacy_over_runs for run in runs):
+        rows = (spent.get("fingerprint", ""), spent.get("unit", ""))
+        if spent and spent["runs"] >= together.get(rows, spent)["runs"]:
+            together[rows] = spent
+    alone = sorted(run.result.privacy["epsilon"] for run in runs if run.result.privacy.get("epsilon"))
+    said = f"Each private run alone has epsilon {alone[0]:.3g} to {alone[-1]:.3g}. " if alone else ""
+    return [*notes, *(said + spent["words"] for spent in together.values())]
 
 
 def _all_keys(runs: Sequence[Contender]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What ends or bounds a run: its stop rules and its privacy budget.
+"""What ends or bounds a run: its stop rules and its privacy budget, and what its rows have cost over all runs.
 
 Stop rules look at validation metrics only, never at test rows. The privacy budget comes with warnings about what
 else in the config reveals more than the noise hides.
@@ -7,19 +7,25 @@ else in the config reveals more than the noise hides.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tequio.attacks.attack import Attack
 from tequio.data.preprocessing import preparations
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, nearest
+from tequio.experiments.config.complete import config_hash
 from tequio.experiments.running.headline import check_headline, main_metric
 from tequio.experiments.running.signs import TOO_LARGE
 from tequio.federation.federation import Federation
 from tequio.learners.metrics import higher_is_better
-from tequio.privacy.ledger import Terms
+from tequio.privacy.dataset_ledger import DatasetLedger, bill_to_plain
+from tequio.privacy.ledger import Terms, costliest_bill
+from tequio.privacy.mechanism import Mechanism
 from tequio.privacy.opening import open_ledger
+from tequio.registry import find, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,6 +146,87 @@ def with_ledger(config: Config, algorithm: Algorithm, population: Population, ru
         raise ConfigError(f"privacy.epsilon = {told.epsilon:g} does not pay for a single round with this noise",
                           remedy="add more noise (or leave `noise` out, and it is calibrated), or raise the budget")
     return algorithm, ledger
+
+
+def is_private(config: Config) -> bool:
+    """Whether something in a run adds noise for privacy."""
+    stages = (find("stage", stage["name"]).component for stage in config.stages)
+    return config.local.get("name") == "dp-sgd" or any(
+        isinstance(stage, type) and issubclass(stage, Mechanism) for stage in stages)
+
+
+LEDGERS = "ledgers"
+"""The folder, among run folders, of what was spent on each set of rows."""
+
+
+class Spending:
+    """What a simulated run notes in the ledger of its rows, and what all runs on them have spent together."""
+
+    def __init__(self, config: Config, ledger: Ledger, fingerprint: str, folder: Path, *, resumed: bool) -> None:
+        self._ledger, self._config = ledger, config
+        self.rows = DatasetLedger(Path(config.output.folder) / LEDGERS, fingerprint)
+        self._run, self._digest = self._name(folder, resumed), ""
+
+    def note(self, model_sha256: str = "") -> None:
+        """Write down what was spent so far. A finished run whose noise follows from its seed released the same as
+        another with the same config and the same model."""
+        ledger, mechanism = self._ledger, self._ledger.mechanism
+        if model_sha256 and not mechanism.secret:
+            self._digest = sha256(f"{config_hash(self._config)} {model_sha256}".encode()).hexdigest()
+        if ledger.entries:
+            self.rows.record(costliest_bill(ledger), run=self._run, digest=self._digest, unit=self._unit,
+                             mechanism=f"{name_of(type(mechanism))} (noise {mechanism.noise or 0.0:.4g})")
+
+    def statement(self) -> Plain:
+        """What all runs on these rows come to, and the bill of this one."""
+        return {**over_runs(self.rows, self._unit, self._ledger.terms.delta),
+                "bill": bill_to_plain(costliest_bill(self._ledger))}
+
+    @property
+    def _unit(self) -> str:
+        """Whom the mechanism protects; under another relation between neighbours it is counted apart."""
+        return f"{'replaced ' if self._ledger.context.sampling == 'fixed-size' else ''}{self._ledger.mechanism.unit}"
+
+    def _name(self, folder: Path, resumed: bool) -> str:
+        """That of the run's folder. A run that begins where an earlier one lay is another one."""
+        whole, parent = folder.resolve(), Path(self._config.output.folder).resolve()
+        name = str(whole.relative_to(parent)) if whole.is_relative_to(parent) else whole.name
+        number, known = 1, self.rows.by_run()
+        while f"{name}#{number + 1}" in known:
+            number += 1
+        number += name in known and not resumed
+        return name if number == 1 else f"{name}#{number}"
+
+
+_TIGHT = 8
+"""With more kinds of noise than this, Renyi divergences count: privacy loss distributions would take seconds."""
+
+
+def over_runs(rows: DatasetLedger, unit: str, delta: float) -> Plain:
+    """What the ledger of some rows says of a unit: runs, epsilon, and the same in words."""
+    runs, (since, before) = rows.by_run(unit), rows.anew
+    spent = rows.spent(unit)
+    epsilon = rows.epsilon(delta, "pld" if len(spent) <= _TIGHT else "rdp", unit)
+    others = {entry.unit: len(rows.by_run(entry.unit)) for entry in rows.entries() if entry.unit != unit}
+    number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+    void = [run for run, bill in runs.items() if any(release.noise <= 0 for release in bill)]
+    said = f"epsilon {epsilon:.3g} at delta {delta:g} for any one {unit}" if isfinite(epsilon) else \
+        f"no guarantee, because {', '.join(void[:3])}{', ...' if len(void) > 3 else ''} had none"
+    words = ["The ledger of these rows knows of no other run." if len(runs) == 1 and isfinite(epsilon) else
+             f"Over {number} on these rows: {said}."]
+    words += [f"{count} more protected a {other} instead, and {_is(count)} counted apart."
+              for other, count in others.items()]
+    if since:
+        words.append(f"The ledger was started anew on {since[:19].replace('T', ' ')} UTC, and the {before} "
+                     f"run{'s' if before != 1 else ''} before that {_is(before)} not counted, although what "
+                     f"{'they' if before != 1 else 'it'} released is still known.")
+    return {"fingerprint": rows.path.stem, "unit": unit, "runs": len(runs),
+            "epsilon": epsilon if isfinite(epsilon) else None, "delta": delta, "apart": others,
+            "since": since, "not_counted": before, "words": " ".join(words)}
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 _VOID, _CAVEAT = "this run is not private", "privacy does not cover this"

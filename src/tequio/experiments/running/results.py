@@ -73,6 +73,12 @@ class Result:
         return dict(self.summary.get("privacy", {}))
 
     @property
+    def privacy_over_runs(self) -> Plain:
+        """What all runs on the same rows had spent together when this one ended, in `words` too; empty without a
+        ledger."""
+        return dict(self.summary.get("privacy_over_runs", {}))
+
+    @property
     def warnings(self) -> list[str]:
         """What is going wrong, each in one sentence with the key to change."""
         return [str(message) for message in self.summary.get("warnings", [])]

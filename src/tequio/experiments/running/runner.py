@@ -18,7 +18,7 @@ from tequio.errors import ConfigError, PartyError, PayloadError, QuorumError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
 from tequio.experiments.running import store
 from tequio.experiments.running.headline import measured_headline, require_measured
-from tequio.experiments.running.limits import Progress, StopRules
+from tequio.experiments.running.limits import Progress, Spending, StopRules
 from tequio.experiments.running.measuring import Measured, among_honest, hand_over, measure
 from tequio.experiments.running.participation import participation, participation_table, selection_metrics
 from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
@@ -119,12 +119,22 @@ class Run:
         self._measured: Measured | None = None
         self._federation = Federation(scenario.population, engine, config.seed, scenario.rules, scenario.topology,
                                       recorder.event, scenario.validation, scenario.clock, root=scenario.root)
+        self._spending: Spending | None = None
 
     def to_its_end(self, checkpoint: Checkpoint | None) -> None:
         """Rounds until a stop rule says enough; then the model and the summary are written."""
         self._federation.notary = kept_transcript(self._folder, self._scenario.algorithm,
                                                   checkpoint.round if checkpoint else 0)
-        state = self._start(checkpoint)
+        if self._scenario.ledger is not None and self._scenario.rows:
+            self._spending = Spending(self._config, self._scenario.ledger, self._scenario.rows, self._folder,
+                                      resumed=checkpoint is not None)
+        try:
+            self._rounds(self._start(checkpoint))
+        finally:  # what was released before an error has been seen too
+            if self._spending is not None:
+                self._spending.note()
+
+    def _rounds(self, state: State) -> None:
         pace = Pace(self._config.output.checkpoint_every)
         while not self._situation.progress.reason:
             try:
@@ -227,9 +237,13 @@ class Run:
         return ledger is not None and ledger.mechanism.secret
 
     def _let_ledger_know(self, state: State) -> None:
-        """What the model looks like, so that a private round that nobody answers can release noise like any other."""
-        if self._scenario.ledger is not None:
-            self._scenario.ledger.template = dict(state.model)
+        """What the model looks like, so that a private round that nobody answers can release noise like any other.
+        Where noise does not follow from the seed, neither does who is drawn: the ledger counts on both."""
+        ledger = self._scenario.ledger
+        if ledger is not None:
+            ledger.template = dict(state.model)
+            if ledger.mechanism.secret and ledger.context.sampling != "none":
+                self._federation.secret = ledger.secret()
 
     def _let_others_end(self, state: State) -> None:
         """An algorithm may know that it has come to its end, or the privacy budget may not pay for another round; a
@@ -254,6 +268,8 @@ class Run:
     def _save(self, state: State) -> float:
         """Write a checkpoint; how long that took."""
         started = time.perf_counter()
+        if self._spending is not None:
+            self._spending.note()
         kept = self._recorder.flush(sync=True)
         write_checkpoint(self._folder, Checkpoint(self._federation.round, state, self._engine.states(),
                                                   self._situation.to_plain(), kept))
@@ -278,6 +294,9 @@ class Run:
         summary["headline"] = measured_headline(self._scenario.headline, summary["metrics"])
         if self._scenario.ledger is not None:
             summary["privacy"] = statement(self._scenario.ledger)
+        if self._spending is not None:
+            self._spending.note(sha256)
+            summary["privacy_over_runs"] = self._spending.statement()
         for sign in signs_in_results(self._config, summary["metrics"], final.constant, summary["stopped"],
                                      self._cause):
             self._warn(sign)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations, set
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import GIVEN_DATA, build_named
 from tequio.experiments.running.headline import headline_of
-from tequio.experiments.running.limits import check_rules, privacy_warnings, with_ledger
+from tequio.experiments.running.limits import LEDGERS, check_rules, privacy_warnings, with_ledger
 from tequio.experiments.running.signs import loss_of_ignorance, signs_in_data
 from tequio.federation.algorithm import part_types, with_parts
 from tequio.federation.averaging import check_pooling
@@ -33,9 +34,10 @@ from tequio.federation.population import Population
 from tequio.federation.rng import stream
 from tequio.learners.learner import takes_of
 from tequio.models.rows import Reading
+from tequio.privacy.dataset_ledger import DatasetLedger, fingerprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -61,7 +63,8 @@ class Scenario:
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
     `announced` is what real parties have to be told of their data in this run, and `reading` says how rows become what
     the model is asked about. `headline` is the metric that stands for the run, and `ignorance` the loss by which to see
-    that it diverges (0: there is none, or the run is attacked and may end in any way).
+    that it diverges (0: there is none, or the run is attacked and may end in any way). `rows` is the fingerprint of all
+    rows of simulated parties, where a ledger is kept for them.
     """
 
     population: Population
@@ -81,12 +84,14 @@ class Scenario:
     headline: str = ""
     notes: tuple[str, ...] = ()
     ignorance: float = 0.0
+    rows: str = ""
 
 
 def make_scenario(config: Config, dataset: Rows | None = None) -> Scenario:
     """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
+    whole = train
     algorithm = make_algorithm(config)
     raw = train
     train, validation = _kept_back(config, train)
@@ -114,7 +119,8 @@ def make_scenario(config: Config, dataset: Rows | None = None) -> Scenario:
                     (*warnings, *signs_in_data(config, population, raw, algorithm), *privacy_warnings(ledger)), root,
                     hostility, facts, ledger, reading=reading,
                     headline=headline_of(config.evaluation.headline, train.schema.target, train),
-                    ignorance=0.0 if hostility is not None else loss_of_ignorance(raw), notes=raw.source.notes)
+                    ignorance=0.0 if hostility is not None else loss_of_ignorance(raw), notes=raw.source.notes,
+                    rows="" if ledger is None else fingerprint_of(whole))
 
 
 def with_steps(config: Config, population: Population, algorithm: Algorithm) -> Config:
@@ -170,6 +176,13 @@ def make_engine(config: Config) -> Engine:
 def training_rows(config: Config) -> Dataset:
     """The raw rows of all simulated parties together, as a run with this config deals them out."""
     return _coordinator_data(config, None)[0]
+
+
+def start_ledgers_anew(configs: Iterable[Config]) -> None:
+    """Count what private runs spend on the rows of these configs from here on only."""
+    distinct = {f"{config.output.folder} {config.data.name} {config.data.parameters}": config for config in configs}
+    for config in distinct.values():
+        DatasetLedger(Path(config.output.folder) / LEDGERS, fingerprint_of(training_rows(config))).start_anew()
 
 
 def _coordinator_data(config: Config, dataset: Rows | None) -> tuple[Dataset, Dataset | None]:

@@ -61,11 +61,22 @@ def headlines(result: Result) -> dict[str, str]:
                  if key in metrics),
              "baselines": ", ".join(f"{name} {_metric(f'test.{metric}', run.summary)}"
                                     for name, run in result.baselines.items()),
-             "privacy": f"epsilon {result.privacy['epsilon']:.4g}" if result.privacy.get("epsilon") else "",
+             "privacy": _epsilons(result),
              "rounds": f"{summary['rounds']}: {STOPPED.get(summary['stopped'], summary['stopped'])}, "
                        f"{_virtual_time(summary) or in_time(summary['seconds'])}",
              "warnings": f"{len(result.warnings)}: see result.warnings" if result.warnings else ""}
     return {name: text for name, text in found.items() if text.strip()}
+
+
+def _epsilons(result: Result) -> str:
+    """What the run has spent, and all runs on its rows; empty without a guarantee."""
+    spent, together = result.privacy.get("epsilon"), result.privacy_over_runs
+    if not spent:
+        return ""
+    epsilon = together.get("epsilon")
+    over = f"; over {together['runs']} runs on these rows: {'none' if epsilon is None else f'{epsilon:.4g}'}" \
+        if together.get("runs", 0) > 1 else ""
+    return f"epsilon {spent:.4g}{over}"
 
 
 def result_table(result: Result, width: int) -> RichTable:

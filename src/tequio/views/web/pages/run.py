@@ -92,8 +92,8 @@ def _numbers(summary: Plain) -> dict[str, float]:
 
 def _privacy(summary: Plain) -> str:
     """What a run that adds noise for privacy says about it."""
-    stated = summary.get("privacy")
-    return str(stated.get("words", "")) if isinstance(stated, dict) else ""
+    stated = [summary.get("privacy"), summary.get("privacy_over_runs")]
+    return " ".join(str(one.get("words", "")) for one in stated if isinstance(one, dict))
 
 
 def _warnings(summary: Plain) -> list[str]:
