@@ -183,6 +183,26 @@ def test_one_command_starts_a_cluster_of_its_own_and_stops_it(tmp_path):
     assert done.stderr == ""
 
 
+LISTENING = """
+import json, psutil
+from tequio.engines.ray_engine import connect, require_ray
+connect("", 1)
+found = [process for process in psutil.Process().children(recursive=True)] + [psutil.Process()]
+print(json.dumps([connection.laddr.ip for process in found for connection in process.net_connections("tcp")
+                  if connection.status == psutil.CONN_LISTEN]))
+require_ray().shutdown()
+"""
+
+
+def test_only_this_machine_can_connect_to_a_cluster_that_is_started_for_a_run():
+    environment = {**os.environ, "PYTHONPATH": str(Path(tequio.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", LISTENING], stdout=subprocess.PIPE, text=True, env=environment,
+                          check=True)
+    addresses = json.loads(done.stdout.splitlines()[-1])
+    assert len(addresses) >= 4
+    assert {address.removeprefix("::ffff:") for address in addresses} <= {"127.0.0.1", "::1"}
+
+
 def test_ray_is_asked_for_by_name_when_it_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"ray"):

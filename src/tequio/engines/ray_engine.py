@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from tequio.engines.worker import decode_outcome, encode_order, pack_whole, run_
 from tequio.errors import EngineError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tequio.data.dataset import Array
     from tequio.engines.inline import ThreadLimits
@@ -40,7 +41,8 @@ class Ray:
     """Workers on the machines of a Ray cluster, one core and one compute thread each.
 
     Parameters:
-        address: where the cluster is, as host:port, or `auto` for the one on this machine (empty: start one here)
+        address: where the cluster is, as host:port, or `auto` for the one on this machine (empty: start one here, that
+            only this machine can connect to)
         workers: actors (0: one for each core of the cluster)
         wait: seconds to wait while the cluster has no room for any worker
     """
@@ -256,6 +258,28 @@ def require_ray() -> Remote:
     return ray
 
 
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """While a cluster is started here, let all of its processes listen where only this machine can connect.
+
+    Ray does so by itself on machines that it counts on to be alone. It decides when it is imported, and its processes
+    when they start.
+    """
+    import ray._private.ray_constants as constants
+
+    before, key = constants.ENABLE_RAY_CLUSTER, constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    set_before = os.environ.get(key)
+    constants.ENABLE_RAY_CLUSTER, os.environ[key] = False, "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if set_before is None:
+            del os.environ[key]
+        else:
+            os.environ[key] = set_before
+
+
 def connect(address: str, workers: int) -> bool:
     """Start a cluster on this machine or join one; False where this process was in one already, which is then used."""
     ray = require_ray()
@@ -263,9 +287,11 @@ def connect(address: str, workers: int) -> bool:
         return False
     quiet: dict[str, object] = {"logging_level": logging.ERROR, "log_to_driver": False, "namespace": "tequio"}
     if not address:
-        quiet |= {"num_cpus": workers or os.cpu_count() or 1, "include_dashboard": False}
+        quiet |= {"num_cpus": workers or os.cpu_count() or 1, "include_dashboard": False,
+                  "_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(address=address or "local", **quiet)
+        with nullcontext() if address else _loopback_only():
+            ray.init(address=address or "local", **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as cause:
         where = f"the Ray cluster at '{address}' cannot be joined" if address else "no Ray cluster can be started here"
         raise EngineError(f"{where}: {' '.join(str(cause).split())}",
