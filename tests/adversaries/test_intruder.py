@@ -6,21 +6,33 @@ import io
 import socket
 import ssl
 import threading
+from contextlib import contextmanager
 
 import grpc
 import pytest
 
-from engines.network.fleet import enrol, lay_out, make_coordinator
+from engines.network.fleet import enrol, free_port, lay_out, make_coordinator
 from tequio.engines.network import certificates, wire
 from tequio.engines.network.certificates import Identity, make_request, role_name, role_of, sign_request
 from tequio.engines.network.dialling import Dialler
+from tequio.engines.network.engine import Network
 from tequio.engines.network.enrolment import join
 from tequio.engines.network.grpc_setup import LINK, dialling_options
+from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
-from tequio.errors import EngineError
-from tequio.experiments.deploying.deploying import serving
+from tequio.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.network
+
+
+@contextmanager
+def serving(folder, telemetry):
+    service = Network(str(folder)).service(telemetry)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +223,34 @@ def test_a_party_does_not_dial_with_an_older_version_of_tls(served, tmp_path, ve
         dialled(home, north, tmp_path, listener.getsockname()[1])
         answering.join()
     assert agreed == ["TLSv1.3" if version == ssl.TLSVersion.TLSv1_3 else "refused"]
+
+
+def can_connect(host, port):
+    try:
+        with socket.create_connection((host, port), timeout=10):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("address", "bind", "elsewhere"), [
+    ("localhost", "", False), ("127.0.0.1", "", False), ("localhost", "0.0.0.0", True), ("fed.example.org", "", True),
+    ("fed.example.org", "127.0.0.1", False)])
+def test_who_is_dialled_on_loopback_listens_nowhere_else(tmp_path, address, bind, elsewhere):
+    """Section 7: "the coordinator binds every address". 127.0.0.2 stands for any other address of this machine."""
+    home = CoordinatorHome.create(tmp_path / "home", "test", address, free_port(), free_port(), bind)
+    with serving(home.folder, Telemetry()):
+        for port in (home.facts["port"], home.facts["enrolment_port"]):
+            assert can_connect("127.0.0.1", port)
+            assert can_connect("127.0.0.2", port) == elsewhere
+
+
+def test_an_aggregator_listens_where_it_is_dialled(tmp_path):
+    home = make_coordinator(tmp_path / "coordinator")
+    near, far = (enrol(home, tmp_path / name, name, {}, aggregator=f"{host}:8480")
+                 for name, host in (("near", "localhost"), ("far", "far.example.org")))
+    assert (near.bind, far.bind) == ("127.0.0.1", "0.0.0.0")
+    far.listen_on("192.0.2.7")
+    assert far.bind == "192.0.2.7"
+    with pytest.raises(ConfigError, match="not an IP address"):
+        far.listen_on("eth0")

@@ -22,15 +22,17 @@ def join(
     home: Home = _HOME,
 ) -> None:
     """Enrol with a token of `tequio coordinator token NAME --aggregator HOST:PORT`."""
+    from tequio.cli.coordinator import where
     from tequio.engines.network.enrolment import join as enrol
-    from tequio.engines.network.homes import read_token
+    from tequio.engines.network.homes import PartyHome, read_token
 
     read = read_token(token)
     if not read.listen:
         raise ConfigError("this token is for a party", remedy="ask the coordinator for one that is made with: tequio "
                                                              "coordinator token NAME --aggregator HOST:PORT")
-    pinned = enrol(home, read, name, {})
-    typer.echo(f"aggregator    {name}, parties dial {read.listen}\nfolder        {home}\ncoordinator   {pinned}\n\n"
+    pinned, made = enrol(home, read, name, {}), PartyHome(home)
+    typer.echo(f"aggregator    {name}, parties dial {read.listen}\nlistens on    {where(made.bind)}\n"
+               f"folder        {home}\ncoordinator   {pinned}\n\n"
                f"Next: tequio aggregator run --home {home}")
 
 
@@ -38,10 +40,15 @@ def join(
 def run(
     home: Home = _HOME,
     patience: Annotated[int, typer.Option(help="Give up after so many attempts to dial (0: never).")] = 0,
+    bind: Annotated[str, typer.Option(metavar="ADDRESS", help="The address of this machine to listen on, kept for the "
+                                      "next start (default: loopback if parties dial a loopback address, else "
+                                      "all).")] = "",
 ) -> None:
     """Dial the coordinator, let the group's parties dial in, and pass on merged results until you press Ctrl-C."""
+    from tequio.engines.network.homes import PartyHome
     from tequio.experiments.deploying.deploying import serve_aggregator
 
+    PartyHome(home).listen_on(bind)
     serve_aggregator(home, patience)
 
 

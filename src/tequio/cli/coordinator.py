@@ -20,6 +20,8 @@ app = typer.Typer(help="Run a federation between machines: parties dial in here.
 Home = Annotated[Path, typer.Option(help="The coordinator's folder: keys, tokens, who is enrolled.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config.")]
+Bind = Annotated[str, typer.Option(metavar="ADDRESS", help="The address of this machine to listen on, kept for the "
+                                   "next start (default: loopback if parties dial a loopback address, else all).")]
 MetricsPort = Annotated[int, typer.Option(help="Serve Prometheus metrics on this port (0: do not).")]
 _HOME = Path("coordinator")
 _SOON = 90
@@ -32,13 +34,15 @@ def init(
     address: Annotated[str, typer.Option(help="Host name or IP address that parties dial.")] = "localhost",
     port: Annotated[int, typer.Option(help="Port of the parties' links.")] = 8470,
     enrolment_port: Annotated[int, typer.Option(help="Port for joining (0: the next one).")] = 0,
+    bind: Bind = "",
 ) -> None:
     """Make a certificate authority and the coordinator's own certificate."""
     from tequio.engines.network.certificates import fingerprint
     from tequio.engines.network.homes import CoordinatorHome
 
-    made = CoordinatorHome.create(home, name, address, port, enrolment_port or port + 1)
+    made = CoordinatorHome.create(home, name, address, port, enrolment_port or port + 1, bind)
     typer.echo(f"coordinator   {home}\nparties dial  {address}:{port} (to join: port {enrolment_port or port + 1})\n"
+               f"listens on    {where(made.bind)}\n"
                f"fingerprint   {fingerprint(made.identity('authority').certificate)}\n\n"
                "Next: tequio coordinator token NAME, once for each party.")
 
@@ -74,6 +78,7 @@ def run(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
     metrics_port: MetricsPort = 0,
+    bind: Bind = "",
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
 ) -> None:
@@ -82,10 +87,15 @@ def run(
     Where `tequio coordinator serve` runs in the same folder, it does the work and this command follows it.
     """
     from tequio.cli.run import printing, refuse_diverged, shown_progress
+    from tequio.engines.network.homes import EVERYWHERE
     from tequio.experiments.deploying.deploying import run_here_or_there
 
     if file is None and resume is None:
         raise ConfigError("there is nothing to run", remedy="type: tequio coordinator run FILE.toml")
+    place = _home(home)
+    place.listen_on(bind)
+    if not quiet and place.bind in EVERYWHERE:
+        typer.echo(f"Listens on {where(place.bind)}.", err=True)
     overrides = [*(settings or []), *([f"output.folder={out}"] if out is not None else [])]
     with printing(as_json) as write, shown_progress(quiet, "tequio coordinator run --resume") as listen:
         result = run_here_or_there(home, file, overrides, resume, listen, metrics_port)
@@ -150,11 +160,12 @@ def predict(
 
 
 @app.command()
-def serve(home: Home = _HOME, metrics_port: MetricsPort = 0,
+def serve(home: Home = _HOME, bind: Bind = "", metrics_port: MetricsPort = 0,
           metrics_address: Annotated[str, typer.Option(help="Where the metrics are served.")] = "127.0.0.1") -> None:
     """Stay up: keep the parties' links, and do the runs that `tequio coordinator run` hands over. Logs JSON lines."""
     from tequio.experiments.deploying.deploying import serve_forever
 
+    _home(home).listen_on(bind)
     serve_forever(home, metrics_port, metrics_address)
 
 
@@ -229,6 +240,13 @@ def _home(folder: Path) -> CoordinatorHome:
     home = CoordinatorHome(folder)
     _ = home.facts
     return home
+
+
+def where(bind: str) -> str:
+    """An address to listen on, in words."""
+    from tequio.engines.network.homes import EVERYWHERE
+
+    return "all addresses of this machine (for one of them: --bind ADDRESS)" if bind in EVERYWHERE else bind
 
 
 def _days(certificate: bytes) -> int:

@@ -76,6 +76,11 @@ class Aggregator:
         """The port that parties dial."""
         return {"port": int(self._home.facts["listen"].rpartition(":")[2])}
 
+    @property
+    def bind(self) -> str:
+        """The address to listen on."""
+        return self._home.bind
+
     def identity(self, stem: str) -> Identity:
         """The aggregator's own key and certificate, or the authority's certificate, whose key it does not have."""
         return self._home.identity if stem == "coordinator" else Identity(b"", self._home.authority)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import hmac
+import ipaddress
 import json
+import os
 import secrets
 import threading
 import time
@@ -42,6 +44,7 @@ from tequio.engines.network.files import (
 from tequio.errors import ConfigError, PermissionDenied
 
 if TYPE_CHECKING:
+    from tequio.privacy.dataset_ledger import DatasetLedger
     from collections.abc import Iterator, Mapping
 
 
@@ -55,12 +58,13 @@ _PARTY_REMEDY = "enrol first: tequio party join TOKEN --data FILE"
 
 
 class CoordinatorFacts(TypedDict):
-    """Who a coordinator is, and where parties reach it."""
+    """Who a coordinator is, where parties reach it, and the address that it listens on if one was chosen."""
 
     name: str
     address: str
     port: int
     enrolment_port: int
+    bind: NotRequired[str]
 
 
 class Role(TypedDict, total=False):
@@ -89,6 +93,7 @@ class PartyFacts(TypedDict):
     name: str
     address: str
     listen: NotRequired[str]
+    bind: NotRequired[str]
     via: NotRequired[str]
     data: Document
 
@@ -100,7 +105,8 @@ class CoordinatorHome:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, name: str, address: str, port: int, enrolment_port: int) -> CoordinatorHome:
+    def create(cls, folder: Path, name: str, address: str, port: int, enrolment_port: int,
+               bind: str = "") -> CoordinatorHome:
         """Make the authority and the coordinator's certificate for the address that parties dial."""
         if (folder / "coordinator.json").exists():
             raise ConfigError(f"'{folder}' holds a coordinator already",
@@ -113,7 +119,19 @@ class CoordinatorHome:
         made._make_own(authority, address)
         facts = {"name": name, "address": address, "port": port, "enrolment_port": enrolment_port}
         write_private(folder / "coordinator.json", json.dumps(facts, indent=1).encode())
+        made.listen_on(bind)
         return made
+
+    def listen_on(self, bind: str) -> None:
+        """Listen on that address from the next start on; empty: as before."""
+        if bind:
+            facts = {**self.facts, "bind": _checked_bind(bind)}
+            write_private(self.folder / "coordinator.json", json.dumps(facts, indent=1).encode())
+
+    @property
+    def bind(self) -> str:
+        """The address to listen on."""
+        return self.facts.get("bind") or _bind_for(self.facts["address"])
 
     @property
     def facts(self) -> CoordinatorFacts:
@@ -307,6 +325,17 @@ class PartyHome:
         """Use another key and certificate from now on; they are one file, so that they change at once."""
         write_private(self.folder / _RENEWED, key + certificate)
 
+    def listen_on(self, bind: str) -> None:
+        """As an aggregator, listen on that address from the next start on; empty: as before."""
+        if bind:
+            facts = {**self.facts, "bind": _checked_bind(bind)}
+            write_private(self.folder / "party.json", json.dumps(facts, indent=1).encode())
+
+    @property
+    def bind(self) -> str:
+        """As an aggregator, the address to listen on."""
+        return self.facts.get("bind") or _bind_for(self.facts["listen"].rpartition(":")[0])
+
     @property
     def dials(self) -> str:
         """The name that the certificate of the machine at the other end has to hold."""
@@ -333,11 +362,59 @@ class PartyHome:
         """The audit log."""
         return self.folder / "audit.jsonl"
 
+    def ledger(self, fingerprint: str) -> DatasetLedger:
+        """What was spent on the rows of that fingerprint, by every run of every federation of this user's parties."""
+        from tequio.privacy.dataset_ledger import DatasetLedger
+
+        path = self.folder / _TABLES
+        known = json.loads(path.read_bytes()) if path.exists() else []
+        if fingerprint not in known:
+            write_private(path, json.dumps([*known, fingerprint]).encode())
+        ledger = DatasetLedger(private_folder(ledgers_folder()), fingerprint)
+        ledger.take_over(self.folder / "budget.json")
+        return ledger
+
+    def ledgers(self) -> list[DatasetLedger]:
+        """The ledgers of all tables that this party has brought under a budget."""
+        path = self.folder / _TABLES
+        return [self.ledger(fingerprint) for fingerprint in (json.loads(path.read_bytes()) if path.exists() else [])]
+
     def run(self, run: str) -> Path:
         """The folder of one run; names come from the coordinator and are not trusted."""
         if not is_plain_name(run):
             raise PermissionDenied(f"a run cannot be called {run[:80]!r}")
         return self.folder / "runs" / run
+
+
+_TABLES = "tables.json"
+
+
+def ledgers_folder() -> Path:
+    """Where this user's ledgers lie: outside of any party's folder, since one table may join several federations."""
+    chosen = os.environ.get("TEQUIO_STATE")
+    state = Path(chosen).expanduser() if chosen else \
+        Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tequio"
+    return state / "ledgers"
+
+
+EVERYWHERE = ("0.0.0.0", "::")
+
+
+def _bind_for(host: str) -> str:
+    """Who is dialled at a loopback address listens there alone, and any other on all addresses of its machine."""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    return (host if ":" in host else "127.0.0.1") if loopback else EVERYWHERE[0]
+
+
+def _checked_bind(bind: str) -> str:
+    try:
+        return str(ipaddress.ip_address(bind))
+    except ValueError:
+        raise ConfigError(f"'{bind}' is not an IP address", remedy="give one of this machine, such as --bind "
+                          "127.0.0.1, or --bind 0.0.0.0 for all of them") from None
 
 
 PREFIX = "tequio1-"

@@ -132,10 +132,12 @@ class Service:
         server = self._grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers((self._grpc.method_handlers_generic_handler(service, {name: handler}),))
         try:
-            server.add_secure_port(f"0.0.0.0:{port}", credentials)
+            bind = self._home.bind
+            server.add_secure_port(f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}", credentials)
         except RuntimeError as cause:
-            raise EngineError(f"port {port} cannot be listened on: {cause}",
-                              remedy="another process may use it, perhaps another coordinator of this home") from None
+            raise EngineError(f"port {port} of {bind} cannot be listened on: {cause}",
+                              remedy="another process may use it, perhaps another coordinator of this home; or choose "
+                                     "an address of this machine with --bind") from None
         await server.start()
         self._servers.append(server)
 

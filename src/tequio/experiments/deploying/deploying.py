@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +17,9 @@ from tequio.engines.network.control import Control, ask
 from tequio.engines.network.engine import Network
 from tequio.engines.network.grpc_setup import telemetry_with_handshakes
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
-from tequio.engines.network.policy import read_policy
-from tequio.engines.network.telemetry import AuditLog, Telemetry, to_stderr
-from tequio.errors import RunError, TequioError
+from tequio.engines.network.people import OPERATOR, Desk
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries, to_stderr
+from tequio.errors import ConfigError, RunError, TequioError
 from tequio.experiments.api import refuse_changes
 from tequio.experiments.config.complete import (
     build_named,
@@ -32,15 +34,17 @@ from tequio.experiments.config.complete import (
 from tequio.experiments.deploying.holdings import open_holding
 from tequio.experiments.deploying.predicting import Brought, predict_with_parties, told_table
 from tequio.experiments.deploying.rehearsing import document, rehearse
-from tequio.experiments.deploying.remote import REAL_PARTIES, run_with_parties
+from tequio.experiments.deploying.remote import REAL_PARTIES, check_real, run_with_parties
 from tequio.experiments.running import store
 from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.results import Result, is_finished
+from tequio.gate.policy import read_policy
 from tequio.registry import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from tequio.engines.network.control import Handler
     from tequio.engines.network.service import Service
     from tequio.experiments.config.tables import Config
     from tequio.experiments.config.toml import Given
@@ -193,7 +197,7 @@ def serve_forever(home: Path, metrics_port: int, metrics_address: str) -> None:
     telemetry = telemetry_with_handshakes(AuditLog(home / "audit.jsonl"))
     end_on_sigterm()
     with serving(home, telemetry, metrics_port, metrics_address):
-        telemetry.log("listening", **CoordinatorHome(home).facts)
+        telemetry.log("listening", **{**CoordinatorHome(home).facts, "bind": CoordinatorHome(home).bind})
         threading.Event().wait()
 
 
@@ -229,7 +233,13 @@ def serve_aggregator(home: Path, patience: int) -> None:
     aggregator = Aggregator(place, telemetry)
     dialler = Dialler(place, telemetry, aggregator.greeting, aggregator.on_message)
     aggregator.send_up = dialler.send
-    aggregator.open = Service(aggregator, telemetry, maximum_reply_bytes=LARGEST_PAYLOAD).start
+    service = Service(aggregator, telemetry, maximum_reply_bytes=LARGEST_PAYLOAD)
+
+    def open_door() -> None:
+        service.start()
+        telemetry.log("listening", address=place.facts["listen"], bind=place.bind)
+
+    aggregator.open = open_door
     end_on_sigterm()
     try:
         dialler.serve(patience)
@@ -246,20 +256,127 @@ def serving(home: Path, telemetry: Telemetry, metrics_port: int = 0, metrics_add
     network = Network(str(home)) if config is None else build_named("engine", config.engine)
     service = network.service(telemetry)
     service.start()
-    control = Control(home, {"status": lambda _: service.status(),
-                             "drop": lambda question: _drop(service, question),
-                             "predict": lambda question: _start_prediction(service, home, question),
-                             "ready": lambda question: _start_rehearsal(service, question),
-                             "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))})
+    handlers: Mapping[str, Handler] = {
+        "status": lambda _: service.status(), "drop": lambda question: _drop(service, question),
+        "predict": lambda question: _start_prediction(service, home, question),
+        "ready": lambda question: _start_rehearsal(service, question),
+        "run": lambda question: _start_run(service, telemetry, Path(question["folder"]))}
+    desk = Desk(CoordinatorHome(home), handlers, _ProposedRuns(home, service, telemetry), telemetry.note)
+    control = Control(home, desk.for_operator())
     control.start()
+    desk.open()
     metrics = serve_metrics(metrics_port, service.hub, telemetry, metrics_address) if metrics_port else None
     try:
         yield service
     finally:
         if metrics is not None:
             metrics.shutdown()
+        desk.close()
         control.stop()
         service.stop()
+
+
+def asked_of(home: Path, question: str, **facts: object) -> Plain:
+    """What the operator is answered, by the coordinator that runs in this folder or, if none does, by the folder."""
+    answer = ask(home, question, **facts)
+    if answer is None:
+        place = CoordinatorHome(home)
+        _ = place.facts
+        desk = Desk(place, {}, None, Telemetry(AuditLog(home / "audit.jsonl")).note)
+        answer = dict(desk.act(OPERATOR, {"ask": question, **facts}))
+    return answer
+
+
+_PATIENCE = 7 * 86400.0
+_NOT_PROPOSED = ("plugins", "output", "sweep", "search")
+_REACHES_FILES = re.compile(r"[/\\:~]|\.[A-Za-z]")
+
+
+def proposed_config(home: Path, text: str, *, wait: float = 0.0) -> Config:
+    """The checked config of a proposal. It may name components, and nothing that is read, written or imported here."""
+    try:
+        given: Given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as cause:
+        raise ConfigError(f"the proposal is not valid TOML: {cause}", remedy="correct that line") from None
+    for key in _NOT_PROPOSED:
+        if key in given:
+            raise ConfigError(f"a proposal cannot hold '{key}'", remedy=f"leave '{key}' out, or ask the operator to run "
+                                                                        "it: tequio coordinator run FILE.toml")
+    data = given.get("data")
+    if (data.get("name") if isinstance(data, dict) else data) != REAL_PARTIES:
+        raise ConfigError("a proposal is about the rows of real parties", remedy=f"set data.name = '{REAL_PARTIES}'")
+    for key, value in texts_in(given):
+        if _REACHES_FILES.search(value) and key not in _NAMES_OF_OTHERS:
+            raise ConfigError(f"'{key}' of the proposal names a file or code: '{value[:80]}'", remedy=f"leave '{key}' "
+                              "out, or ask the operator to run it: tequio coordinator run FILE.toml")
+    given.setdefault("name", "proposal")
+    config = real_config(home, given, "the proposal", ignore)
+    if wait > float(config.engine.get("wait", 0.0)):
+        config = real_config(home, with_key(given, "engine.wait", wait), "the proposal", ignore)
+    check_real(config)
+    return config
+
+
+_NAMES_OF_OTHERS = ("data.parties", "evaluation.headline", "stop.metric")
+"""Keys whose texts are names of parties or of metrics, which may hold dots."""
+
+
+def texts_in(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts of a config, those that are keys too, each with the dotted key that it stands under."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield f"{key}.{name}".lstrip("."), name
+            yield from texts_in(item, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item, key)
+
+
+class _ProposedRuns:
+    """What the service does with runs that people propose; their folders are in the coordinator's own."""
+
+    def __init__(self, home: Path, service: Service, telemetry: Telemetry) -> None:
+        self._home, self._service, self._telemetry = home, service, telemetry
+        self._folder = home / "runs"
+
+    def check(self, config: str) -> str:
+        """The run's name, if it can run."""
+        return proposed_config(self._home, config).name
+
+    def start(self, config: str, *, patient: bool) -> str:
+        """Start it in the background."""
+        checked = proposed_config(self._home, config, wait=_PATIENCE if patient else 0.0)
+        folder = store.new_folder(self._folder, checked.name, config_hash(checked))
+        store.write_whole(folder / store.CONFIG, resolved_toml(checked).encode())
+        _start_run(self._service, self._telemetry, folder)
+        return folder.name
+
+    def state(self, run: str) -> str:
+        """How far it is."""
+        folder = self._folder / run
+        if is_finished(folder):
+            return "finished"
+        if (folder / store.STOPPED).exists():
+            why = str(json.loads((folder / store.STOPPED).read_bytes())["message"])
+            return "stopped: " + why.replace(str(self._home.resolve()), "").replace(str(self._home), "")
+        if (folder / _AWAITED).exists():
+            missing = json.loads((folder / _AWAITED).read_bytes())["missing"]
+            return "waits for " + ", ".join(f"{party} ({why})" for party, why in missing.items())
+        return "running" if run in self._service.status()["runs"] else "starting, or the coordinator was restarted"
+
+    def result(self, run: str) -> Plain:
+        """Its summary."""
+        if not is_finished(self._folder / run):
+            raise ConfigError(f"the run '{run}' has no result: {self.state(run)}", remedy="wait until it is finished")
+        return dict(Result(self._folder / run).summary)
+
+    def ledgers(self) -> dict[str, Plain]:
+        """What every finished run says about its privacy loss: proposed ones, and those that were handed over."""
+        handed = {Path(entry["folder"]) for entry in entries(self._home / "audit.jsonl") if entry.get("folder")}
+        folders = sorted({path.parent for path in self._folder.glob(f"*/{store.SUMMARY}")} | handed)
+        return {folder.name: Result(folder).privacy for folder in folders if is_finished(folder)}
 
 
 def _drop(service: Service, question: Plain) -> Plain:
