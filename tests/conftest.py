@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+
+import pytest
+
+_NUMBERS = itertools.count()
 
 # One compute thread per process, as in runs: libraries read this when they are loaded. Threads of several processes
 # that wait for each other on few cores can be slower than one by far.
@@ -15,3 +20,9 @@ os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and Python leaves it so.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _ledgers_of_its_own(monkeypatch, tmp_path_factory):
+    """What a test spends on rows is spent in that test alone."""
+    monkeypatch.setenv("TEQUIO_STATE", str(tmp_path_factory.getbasetemp() / f"state-{next(_NUMBERS)}"))

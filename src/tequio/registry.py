@@ -196,7 +196,8 @@ def _origin(component: Callable[..., Any]) -> str:
     return f"{component.__module__}.{component.__qualname__}"
 
 
-_SPEC_KEY = "$component"
+COMPONENT_KEY = "$component"
+"""The key by which plain data shows that it stands for a component."""
 
 
 def build(kind: str, name: str, parameters: Mapping[str, Any] | None = None, *, where: str = "",
@@ -314,7 +315,12 @@ def to_spec(component: Any) -> dict[str, Any]:
         raise ConfigError(f"{type(component).__name__} is not a registered component, so it cannot be sent to parties",
                           remedy="register it with @register(kind, name)")
     parameters = {field.name: to_plain(getattr(component, field.name)) for field in parameters_of(component)}
-    return {_SPEC_KEY: [kind, name], "parameters": parameters}
+    return {COMPONENT_KEY: [kind, name], "parameters": parameters}
+
+
+def is_component(value: object) -> bool:
+    """Whether it is an object of a registered component, which can be sent to parties."""
+    return not isinstance(value, type) and "__tequio__" in vars(type(value))
 
 
 def to_plain(value: Any) -> Any:
@@ -331,7 +337,7 @@ def to_plain(value: Any) -> Any:
 def from_plain(value: Any) -> Any:
     """Settings back from plain data; equal specs give the same component object within a process."""
     if isinstance(value, dict):
-        if _SPEC_KEY in value:
+        if COMPONENT_KEY in value:
             return _component_of(json.dumps(value, sort_keys=True))
         return {key: from_plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -342,7 +348,7 @@ def from_plain(value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _component_of(text: str) -> Any:
     spec = json.loads(text)
-    kind, name = spec[_SPEC_KEY]
+    kind, name = spec[COMPONENT_KEY]
     return build(kind, name, from_plain(spec["parameters"]))
 
 

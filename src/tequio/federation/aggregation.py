@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _STRETCH = 32_768
+_ABSURD = 1e6
 
 
 def difference(after: Arrays, before: Arrays) -> Arrays:
@@ -119,6 +121,10 @@ def check_shapes(update: Arrays, model: Arrays, whose: str) -> None:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise PayloadError(f"{whose} sent an update that does not fit the model at '{wrong[0]}': "
                            f"{found.get(wrong[0])} instead of {expected.get(wrong[0])}")
+    for name, values in model.items():
+        if values.dtype.kind == "f" and update[name].dtype.kind != "f":
+            raise PayloadError(f"{whose} sent an update that does not fit the model at '{name}': {update[name].dtype} "
+                               "instead of floats")
 
 
 def sha256_of(model: Payload) -> str:
@@ -247,11 +253,11 @@ def screened(federation: Federation, model: Arrays, replies: Replies, name: str,
              memory: Payload) -> tuple[Updates, Payload]:
     """The sound updates, and what to remember; unsound ones count as failures of their parties."""
     rules = federation.rules
-    expected = shapes_of(model)
-    faults = {place: _misfit(federation, model, reply.party, reply.payload.get(name))
-              for place, reply in enumerate(replies) if not _fits(reply.payload.get(name), expected)}
+    faults = {place: cause for place, reply in enumerate(replies)
+              if (cause := _misfit(federation, model, reply.party, reply.payload.get(name)))}
     sound = [place for place in range(len(replies)) if place not in faults]
     updates = {place: replies[place].payload[name] for place in sound}
+    faults |= _beyond_measure(updates, model)
     if rules.largest_update:
         faults |= _too_long(updates, rules.largest_update)
     remembered: Payload = {}
@@ -267,16 +273,32 @@ def screened(federation: Federation, model: Arrays, replies: Replies, name: str,
     return Updates(replies.parties[kept], [updates[place] for place in kept], weights[kept]), remembered
 
 
-def _fits(update: Any, expected: dict[str, Any]) -> bool:
-    return isinstance(update, dict) and shapes_of(update) == expected
-
-
 def _misfit(federation: Federation, model: Arrays, party: int, update: Any) -> str:
     try:
-        check_shapes(update, model, f"party '{federation.name(party)}'")
+        check_shapes(update, model, f"party '{federation.name(party)}'" if party >= 0 else "nobody")
     except TequioError as cause:
         return cause.message
     return ""
+
+
+def _beyond_measure(updates: dict[int, Arrays], model: Arrays) -> dict[int, str]:
+    """Updates that would leave nothing of the model: a million times as long as the others', and longer than the model.
+
+    An honest party does not get there, and no other rule would be asked: the next training would fail everywhere.
+    """
+    norms = {place: _norm(update) for place, update in updates.items()}
+    usual = sorted(norm for norm in norms.values() if norm)
+    bound = max(_ABSURD * usual[(len(usual) - 1) // 2], 1.0 + _norm(model)) if usual else 0.0
+    return {place: f"its update has a norm of {norm:.3g}, and one of {bound:.3g} would do away with the model"
+            for place, norm in norms.items() if norm > bound or norm == inf}
+
+
+def _norm(arrays: Arrays) -> float:
+    """In the arrays' own precision, where squares of entries that have none are infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        flat = [values.reshape(-1) if values.dtype.itemsize > 2 else values.reshape(-1).astype(np.float64)
+                for values in arrays.values()]
+        return sqrt(sum(float(np.vdot(values, values)) for values in flat))
 
 
 def _too_long(updates: dict[int, Arrays], factor: float) -> dict[int, str]:

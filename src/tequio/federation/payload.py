@@ -47,7 +47,11 @@ _RANKS = {kind: -rank for rank, kind in enumerate(_TYPE_NAMES)}
 DTYPES = frozenset(_TYPE_NAMES)
 """The types of arrays that may cross."""
 
+LARGEST_ARRAYS = 1 << 16
+"""More arrays than this are refused before one of them is looked at."""
+
 _LENGTH_BYTES = 8
+_LONGEST_PLAN = 256
 # Smaller arrays are copied out of what was received: that is cheap, and keeps nothing else in memory.
 _WORTH_SHARING = 1 << 20
 
@@ -111,6 +115,9 @@ def _read_header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
     start = body_offset(data) if len(data) >= _LENGTH_BYTES else len(data) + 1
     if start > len(data):
         raise ValueError("they are cut short")
+    # Each array has a brace of its own in the header, however it is written.
+    if start > LARGEST_ARRAYS * _LONGEST_PLAN or bytes(data[:start]).count(b"{") > LARGEST_ARRAYS + 2:
+        raise ValueError(f"there are more than {LARGEST_ARRAYS} of them")
     header = msgspec.json.decode(data[_LENGTH_BYTES:start], type=dict[str, Any])
     header.pop("__metadata__", None)
     return header, data[start:]
@@ -265,6 +272,8 @@ def take_apart(value: Any, arrays: dict[str, Any], path: str = "", depth: int = 
         if value.dtype not in DTYPES:
             raise PayloadError(f"'{path}' is an array of type {value.dtype}, which may not cross",
                                remedy="send numbers, not objects")
+        if len(arrays) >= LARGEST_ARRAYS:
+            raise PayloadError(f"a payload has more than {LARGEST_ARRAYS} arrays", remedy="send fewer and longer ones")
         # Numbered, because two paths may read alike: a name can hold a slash.
         key = str(len(arrays))
         arrays[key] = value

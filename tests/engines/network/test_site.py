@@ -12,7 +12,7 @@ import pytest
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.journal import Journal, Record
-from tequio.engines.network.policy import Approvals, Policy, read_policy, tasks_of
+from tequio.engines.network.policy import Approvals
 from tequio.engines.network.site import Site
 from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
 from tequio.engines.network.wire import Declined, Ready, TaskRequest, Waiting
@@ -20,6 +20,8 @@ from tequio.errors import ConfigError, EngineError, PermissionDenied, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.payload import Payload
 from tequio.federation.task import Done, NoSettings, Reveals, record, task
+from tequio.gate.policy import Policy, read_policy
+from tequio.gate.tasks import tasks_of
 
 from .fleet import enrol, make_coordinator
 
@@ -66,13 +68,19 @@ def make_site(party_home, tmp_path, **policy):
             target.write_bytes((party_home.folder / stem).read_bytes())
     dataset = Dataset.of(Schema.of_numbers(["a", "b"], Target("classes", ("no", "yes"))),
                          np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2)
-    return Site(type(party_home)(tmp_path), OwnRows("north", dataset), Policy(**policy),
-                Telemetry(AuditLog(tmp_path / "audit.jsonl")))
+    policy.setdefault("tasks", TASKS)
+    return Site(type(party_home)(tmp_path), OwnRows("north", dataset), Policy(**policy), Telemetry(AuditLog(tmp_path / "audit.jsonl")))
+
+
+TASKS = ("site test.count", "site test.fail", "site test.rows", "site test.update", "site test.nothing", "train")
+NOISE = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 0.5, "arrays": ["update"]}}
+LOCAL_DP = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 4.0, "arrays": ["update"]}}
 
 
 def told(site, **facts):
     plain = {"index": 1, "parties": 3, "seed": 4, "split": {"validation": 0.0, "test": 0.1, "stratify": True},
-             "overrides": {}, "algorithm": "fedavg", "schema": site._holding.schema, **facts}
+             "overrides": {}, "name": "run", "rounds": 10, "algorithm": "fedavg", "components": [NOISE, LOCAL_DP],
+             "schema": site._holding.schema, **facts}
     return payloads.encode(plain)
 
 
@@ -189,7 +197,8 @@ def test_noise_is_not_drawn_twice_for_different_replies(site):
     ({"coordinators": ("0" * 64,)}, {}, "not among the policy's 'coordinators'"),
     ({"minimum_rows": 21}, {}, "wants at least 21 rows behind anything"),
     ({"minimum_parties": 4}, {}, "the run has 3 parties, the policy wants at least 4"),
-    ({}, {"learner": {"name": "torch", "module": "os:system"}}, "names the function 'os:system'"),
+    ({}, {"components": [{"$component": ["learner", "torch"], "parameters": {"module": "os:system"}}]},
+     "names the function 'os:system'"),
     ({}, {"share": "abc"}, "not about the data that this party holds"),
     ({}, {"schema": '{"features": [], "target": {"kind": "none", "names": [], "name": "t"}, "shape": [0]}'},
      "other columns, categories or classes"),
@@ -211,27 +220,24 @@ def test_runs_with_names_that_lead_elsewhere_are_declined(site, tmp_path):
     assert isinstance(site.begin("run-1", b"\x00garbage"), Declined)
 
 
-NOISE = {"$component": ["stage", "noise"], "parameters": {"deviation": 0.5}}
-
-
 @pytest.mark.parametrize(("policy", "name", "stages", "settings", "cause"), [
     ({"tasks": ("train",)}, "site test.count", [], {}, "task 'site test.count' is not among"),
-    ({"algorithms": ("fedavg",)}, "site test.count", [], {}, "no part of the algorithm 'fedavg'"),
+    ({"tasks": ()}, "site test.count", [], {}, "no part of the algorithm 'fedavg'"),
     ({}, "site test.nothing", [], {}, "no task 'site test.nothing' is installed"),
     ({}, "site test.count", [], {"learner": {"$component": ["learner", "torch"],
                                              "parameters": {"module": "shutil:rmtree"}}}, "'shutil:rmtree'"),
-    ({"require": ({"stage": "noise"},)}, "site test.count", [], {}, "pass the stage 'noise', and the run has none"),
-    ({"require": ({"stage": "noise", "at_least": {"deviation": 1.0}},)}, "site test.count", [NOISE], {},
-     "deviation = 0.5, the policy wants at least 1.0"),
+    ({"require": ({"stage": "local-dp"},)}, "site test.update", [], {}, "pass the stage 'local-dp', and the run has none"),
+    ({"require": ({"stage": "local-dp", "at_least": {"noise": 1.0}},)}, "site test.update", [NOISE], {},
+     "noise = 0.5, the policy wants at least 1.0"),
     ({"maximum_reply_megabytes": 0.00001}, "site test.count", [], {}, "more than 1e-05 MB"),
-    ({}, "site test.rows", [], {}, "asked to hand over rows"),
+    ({}, "site test.rows", [], {}, "task 'site test.rows' hands over rows"),
 ])
 def test_tasks_that_the_policy_does_not_allow_are_refused(party_home, tmp_path, policy, name, stages, settings, cause):
     import msgspec
 
-    site = make_site(party_home, tmp_path)
-    site.policy = msgspec.convert(policy, Policy)
-    site.begin("run-1", told(site, overrides={"share_rows": True}))
+    site = make_site(party_home, tmp_path, **msgspec.to_builtins(msgspec.convert(policy, Policy)) | {
+        "tasks": policy.get("tasks", TASKS), "require": msgspec.convert(policy, Policy).require})
+    site.begin("run-1", told(site))
     about = payloads.encode({"settings": settings, "stages": stages})
     with pytest.raises((PermissionDenied, ConfigError, EngineError), match=cause.replace("(", r"\(")):
         site.run(work(1, name=name), [about, payloads.encode({}), b""])
@@ -239,9 +245,7 @@ def test_tasks_that_the_policy_does_not_allow_are_refused(party_home, tmp_path, 
 
 
 def test_an_algorithm_brings_its_own_tasks_with_it():
-    assert {"train", "evaluate"} <= tasks_of("fedavg")
-    assert "site test.count" not in tasks_of("fedavg")
-    assert not any(name.startswith("statistics") for name in tasks_of("fedavg"))
+    assert tasks_of(frozenset({("algorithm", "fedavg")})) == {"train", "evaluate"}
 
 
 def test_a_person_approves_or_denies_a_run(party_home, tmp_path):
@@ -278,9 +282,6 @@ def test_what_is_told_of_the_rows_is_the_policys_choice():
     assert [Policy(tell_rows=how).told_rows(1234) for how in ("exact", "hundreds", "no")] == [1234, 1200, 1]
 
 
-LOCAL_DP = {"$component": ["stage", "local-dp"], "parameters": {"clip": 1.0, "noise": 4.0, "arrays": ["update"]}}
-
-
 @task("site test.update", settings=NoSettings, reply=Payload, reveals=Reveals.UPDATE)
 def update(party, payload, settings):
     return {"update": {"w": np.ones(3, np.float32)}}
@@ -291,7 +292,7 @@ def noised(stages=(LOCAL_DP,)):
 
 
 def test_a_privacy_budget_is_kept_over_all_runs_and_restarts(party_home, tmp_path):
-    from tequio.engines.network.policy import Budget
+    from tequio.gate.policy import Budget
     from tequio.privacy.accounting import Release, epsilon_of
 
     paid = 5
@@ -303,14 +304,15 @@ def test_a_privacy_budget_is_kept_over_all_runs_and_restarts(party_home, tmp_pat
         return site
 
     site = opened("run-1")
-    for position in (1, 2, 3):
-        site.run(work(position, base=0, name="site test.update"), noised())
-        site.run(work(position, base=0, name="site test.update"), noised())  # the same work is one release
+    for round in (1, 2, 3):
+        site.run(work(round, base=0, name="site test.update", round=round), noised())
+        site.run(work(round + 10, base=0, name="site test.update", round=round), noised())  # the same work once more
     site = opened("run-2")
-    for position in (1, 2):
-        site.run(work(position, name="site test.update", run="run-2"), noised())
-    with pytest.raises(PermissionDenied, match="would take the privacy loss of all its runs above"):
-        site.run(work(3, name="site test.update", run="run-2"), noised())
-    assert site._budget.total() == pytest.approx(limit, rel=1e-3)
+    for round in (1, 2):
+        site.run(work(round, name="site test.update", run="run-2", round=round), noised())
+    with pytest.raises(PermissionDenied, match="budget"):
+        site.run(work(3, name="site test.update", run="run-2", round=3), noised())
+    (ledger,) = site._home.ledgers()
+    assert ledger.epsilon(1e-5) == pytest.approx(limit, rel=1e-3)
     with pytest.raises(PermissionDenied, match="no noise of the party's own"):
         opened("run-3").run(work(1, name="site test.update", run="run-3"), noised(()))

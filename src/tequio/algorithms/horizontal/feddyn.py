@@ -104,4 +104,4 @@ def _reply(party: Party, payload: ModelPayload, result: Trained, settings: DynSe
     return reply
 
 
-train_regularised = training_task("feddyn.train", DynSettings, UpdateReply, Phase(_job, _reply))
+train_regularised = training_task("feddyn.train", DynSettings, UpdateReply, Phase(_job, _reply), by_training=True)

@@ -98,4 +98,5 @@ def _reply(party: Party, payload: ModelPayload, result: Trained, settings: Proxi
     return {**reply, "effective_steps": length}
 
 
-train_normalised = training_task("fednova.train", ProximalSettings, NormalisedReply, Phase(proximal_job, _reply))
+train_normalised = training_task("fednova.train", ProximalSettings, NormalisedReply, Phase(proximal_job, _reply),
+                                 by_training=True)

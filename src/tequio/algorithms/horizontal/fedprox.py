@@ -59,4 +59,4 @@ class FedProx(Averaging):
 
 
 train_near = training_task("fedprox.train", ProximalSettings, UpdateReply, Phase(proximal_job, update_reply),
-                           replies=updates_of)
+                           replies=updates_of, by_training=True)

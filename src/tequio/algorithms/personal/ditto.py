@@ -59,6 +59,11 @@ class Ditto(Personal):
         """By the personal model."""
         return _INFERENCE
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The training of the personal model."""
+        return (with_epochs(self.local, self.personal_epochs),)
+
     def round(self, federation: Federation, state: State) -> State:
         """Train the received model for everybody, and the party's own for itself."""
         return personal_round(self, federation, state, train_both, self._settings(), weights=self.weights)

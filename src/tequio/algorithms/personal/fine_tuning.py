@@ -45,6 +45,11 @@ class FineTuning(Personal):
         """By a model that is tuned each time and not kept."""
         return _INFERENCE
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The training of the tuning."""
+        return (self.evaluation_settings().tuning,)
+
     def evaluation_settings(self, part: Part = "test") -> TuneSettings:
         """With the training of the tuning."""
         tuning = replace(with_epochs(self.local, self.epochs), optimizer_memory="fresh")

@@ -137,6 +137,11 @@ class FedRep(OwnPart):
     head_epochs: Epochs = 0
     weights: Weights = "size"
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The training of the heads."""
+        return (with_epochs(self.local, self.head_epochs),)
+
     def private(self, model: Arrays) -> tuple[str, ...]:
         """The last layers."""
         return last_layers(model, self.layers)

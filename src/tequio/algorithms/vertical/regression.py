@@ -133,6 +133,11 @@ class VerticalRegression(VerticalAlgorithm):
         return (*super().tasks_of_prediction(), scoring.is_calibrated, scoring.part_of_scores, scoring.hide_scores,
                 tasks.open_hidden, scoring.keep_scores)
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The encryption."""
+        return (self.scheme(),)
+
     def scheme(self) -> Encryption:
         """The encryption."""
         table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)

@@ -15,7 +15,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from tequio.engines.network.files import Document, private_folder, write_private
-from tequio.engines.network.policy import Approvals, read_policy
+from tequio.engines.network.policy import Approvals
+from tequio.gate.policy import read_policy
 from tequio.engines.network.telemetry import AuditLog, entries, verify
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.federation.task import Reveals
@@ -240,22 +241,21 @@ def this_user() -> str:
 
 def spent_and_left(home: PartyHome) -> tuple[str, str]:
     """The privacy loss of this party's rows over all runs, and what is left of the budget, in words."""
-    from tequio.engines.network.budget import BudgetBook
-
     budget = read_policy(home.policy).budget
     if budget is None:
         return NOT_STATED, "the policy has no budget"
-    spent = BudgetBook(home.folder / "budget.json", budget.epsilon, budget.delta).total()
+    spent = max((ledger.epsilon(budget.delta) for ledger in home.ledgers()), default=0.0)
     return (f"epsilon {spent:.4g} at delta = {budget.delta:g}",
             f"epsilon {max(budget.epsilon - spent, 0.0):.4g} of {budget.epsilon:g}")
 
 
 def ledger_rows(home: PartyHome) -> list[dict[str, str]]:
     """What was spent on this party's rows, a row for each run."""
-    path = home.folder / "budget.json"
-    book: Document = json.loads(path.read_bytes()) if path.exists() else {}
-    return [{"run": run, "releases": str(sum(len(account["releases"]) for account in kept["accounts"]))}
-            for run, kept in book.items()]
+    found: dict[str, int] = {}
+    for ledger in home.ledgers():
+        for entry in ledger.entries():
+            found[entry.run] = found.get(entry.run, 0) + entry.releases
+    return [{"run": run, "releases": str(releases)} for run, releases in found.items()]
 
 
 def as_text(run: Asked, *, whole: bool = True) -> Iterator[str]:

@@ -32,6 +32,7 @@ from tequio.engines.network.wire import LOWEST, Declined, Part, TaskFailed, Task
 from tequio.errors import EngineError, PayloadError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
+from tequio.gate.announcement import roster_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -246,7 +247,9 @@ class NetworkEngine:
         split, columns = population.split, population.partition.columns
         held = {} if columns is None else {"columns": [population.schema.features[column].name
                                                        for column in columns[party].tolist()]}
+        names = [population.name(index) for index in range(len(population))]
         return {**self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
+                "roster": roster_of(names),
                 "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
                 "overrides": dict(population.overrides.get(party, {})), **held}
 

@@ -9,7 +9,7 @@ was rehearsed counts for a real run: that is announced, judged and approved anew
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shutil import copyfile, rmtree
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,9 @@ from tequio.engines.network.telemetry import Telemetry
 from tequio.engines.network.wire import Declined, Ready, clipped
 from tequio.errors import PayloadError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
+from tequio.gate.announcement import read_announcement
+from tequio.gate.gate import judge_run
+from tequio.privacy.dataset_ledger import DatasetLedger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +37,12 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Array, Feature, Schema, Target
     from tequio.engines.network.journal import Record
-    from tequio.engines.network.policy import Policy
     from tequio.engines.network.wire import TaskRequest, Waiting
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Population
+    from tequio.gate.announcement import Announcement
+    from tequio.gate.gate import Gate
+    from tequio.gate.policy import Policy
 
 MOST_ROUNDS, MOST_TASKS, MOST_AN_HOUR = 2, 500, 100
 MOST_ROWS, MOST_VALUES = 5_000, 2_000_000
@@ -109,26 +115,31 @@ class RehearsingSite(Site):
         return super().explain(request, cause) if rehearsal is None else rehearsal.site.explain(request, cause)
 
     def _rehearse(self, run: str, facts: Payload) -> Ready | Declined:
-        self.policy.judge_run(facts, self._authority, self._holding.rows)
+        told = read_announcement({key: value for key, value in facts.items() if key != REHEARSAL})
+        judge_run(self.policy, told, self._authority, self._holding.rows)
         if self._holding.share:
             raise PermissionDenied("this party holds a share of a simulated dataset, which needs no rehearsal",
                                    remedy="try the run out with: tequio run FILE.toml")
-        rounds = int(facts.get("rounds", 1))
-        if not 0 <= rounds <= MOST_ROUNDS_PREDICTED:
+        rounds = told.rounds
+        if rounds > MOST_ROUNDS_PREDICTED:
             raise PermissionDenied(f"what {rounds} rounds cost is not predicted, only up to {MOST_ROUNDS_PREDICTED}")
         schema = schema_from_json(self._holding.schema)
         rows = made_up(schema, rehearsed_rows(schema, self.policy, self._holding.rows), _agreed_ranges(self._home))
+        self._kept_split(told)
         going = self._rehearsed(run)  # it is announced again once the rows are prepared, or when a link breaks
-        site = _Stand(_home(self._home, new=going is None), OwnRows(self._holding.name, rows),
+        home = _home(self._home, new=going is None)
+        if going is None and self.policy.budget is not None and (own := self._ledger_of_rows()).path.exists():
+            copyfile(own.path, DatasetLedger(home.folder, _LEDGER).path)
+        site = _Stand(home, OwnRows(self._holding.name, rows),
                       # The run was judged by the party's own number of rows above; a person is asked below.
-                      structs.replace(self.policy, minimum_rows=0, approval="none"), _Notes(self._telemetry),
+                      structs.replace(self.policy, minimum_rows=0, split=None, approval="none"), _Notes(self._telemetry),
                       max(rounds, 1))
         said = site.begin(run, payloads.encode({key: value for key, value in facts.items() if key != REHEARSAL}))
         if not isinstance(said, Ready):
             self._forget(None)
             return Declined(run, said.cause, said.remedy if isinstance(said, Declined) else "")
         if going is None:
-            self._telemetry.note("rehearsal accepted", run=run, algorithm=facts.get("algorithm"),
+            self._telemetry.note("rehearsal accepted", run=run, algorithm=told.algorithm,
                                  made_up_rows=len(rows))
         if self.policy.approval != "none":
             return Ready(run, note=_ASKS_A_PERSON)
@@ -160,7 +171,16 @@ class _Stand(Site):
 
     def __init__(self, home: PartyHome, holding: OwnRows, policy: Policy, telemetry: Telemetry, rounds: int) -> None:
         super().__init__(home, holding, policy, telemetry)
-        self._budget = None if self._budget is None else replace(self._budget, rounds=rounds)
+        self._rounds = rounds
+
+    def _gate(self, run: str, told: Announcement, population: Population) -> Gate:
+        gate = super()._gate(run, told, population)
+        gate.rounds = self._rounds
+        return gate
+
+    def _ledger_of_rows(self) -> DatasetLedger:
+        """A copy of the party's own ledger, as it was when the rehearsal began."""
+        return DatasetLedger(self._home.folder, _LEDGER)
 
 
 class _Notes(Telemetry):
@@ -179,7 +199,7 @@ class _Notes(Telemetry):
         self._party.log(f"rehearsal: {event}", **facts)
 
 
-_FOLDER = "rehearsal"
+_FOLDER, _LEDGER = "rehearsal", "ledger"
 
 
 def _home(own: PartyHome, *, new: bool) -> PartyHome:
@@ -188,9 +208,8 @@ def _home(own: PartyHome, *, new: bool) -> PartyHome:
         return PartyHome(own.folder / _FOLDER)
     _clear(own)
     folder = private_folder(own.folder / _FOLDER)
-    for name in ("authority.pem", "budget.json"):
-        if (own.folder / name).exists():
-            copyfile(own.folder / name, folder / name)
+    if (own.folder / "authority.pem").exists():
+        copyfile(own.folder / "authority.pem", folder / "authority.pem")
     return PartyHome(folder)
 
 

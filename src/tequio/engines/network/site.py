@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hmac
+import json
 import traceback
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import structs
 
 from tequio import __version__
-from tequio.engines.network.budget import BudgetBook
+from tequio.data.partition import Split
+from tequio.engines.network.bounded import InProcess
 from tequio.engines.network.files import create_private, private_folder, write_private
+from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.journal import Journal, Record
-from tequio.engines.network.policy import Approvals, check_installed
+from tequio.engines.network.policy import Approvals
 from tequio.engines.network.wire import (
     HIGHEST,
     LOWEST,
@@ -28,25 +34,36 @@ from tequio.engines.network.wire import (
 )
 from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
-from tequio.federation.exchange import Order, execute
+from tequio.federation.exchange import Order
+from tequio.federation.task import find_task
+from tequio.gate.announcement import read_announcement
+from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
+from tequio.gate.policy import refused
+from tequio.gate.release import released
+from tequio.privacy.dataset_ledger import fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tequio.data.dataset import Dataset
+    from tequio.engines.network.bounded import Runner
+    from tequio.engines.network.files import Document
     from tequio.engines.network.holding import Holding, Question, Questions
     from tequio.engines.network.homes import PartyHome
-    from tequio.engines.network.policy import Policy
     from tequio.engines.network.telemetry import Telemetry
     from tequio.engines.network.wire import TaskRequest
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
-
+    from tequio.gate.announcement import Announcement
+    from tequio.gate.policy import Policy
+    from tequio.privacy.dataset_ledger import DatasetLedger
 
 
 REHEARSAL = "rehearsal"
 """The key of an announcement which says that the run is only tried out, on made-up rows."""
 
 _MEGABYTE = 1 << 20
+_SPLITS = "split.json"
 
 
 class _TaskError(EngineError):
@@ -61,9 +78,10 @@ class _TaskError(EngineError):
 class _Engagement:
     """A run that the party takes part in, or a question to the model of one."""
 
-    facts: Payload
+    announcement: Announcement
     population: Population
     journal: Journal
+    gate: Gate
     question: Question | None = None
 
 
@@ -71,13 +89,11 @@ class Site:
     """One party's side of all runs."""
 
     def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry,
-                 questions: Questions | None = None) -> None:
+                 questions: Questions | None = None, runner: Runner | None = None) -> None:
         self._home, self._holding, self.policy, self._questions = home, holding, policy, questions
-        self._telemetry = telemetry
+        self._telemetry, self._runner = telemetry, runner or InProcess()
         self._authority = home.coordinator
         self._approvals = Approvals(home.folder / "approvals")
-        self._budget = None if policy.budget is None else BudgetBook(home.folder / "budget.json", policy.budget.epsilon,
-                                                                     policy.budget.delta)
         self._runs: dict[str, _Engagement] = {}
 
     def greeting(self) -> Hello:
@@ -92,17 +108,21 @@ class Site:
             facts = payloads.decode(announcement)
             if REHEARSAL in facts:  # see rehearsal.py
                 raise PermissionDenied("this party rehearses no runs")
-            self.policy.judge_run(facts, self._authority, self._holding.rows)
-            if facts.get("share", "") != self._holding.share:
+            told = read_announcement(facts)
+            judge_run(self.policy, told, self._authority, self._holding.rows)
+            if told.share != self._holding.share:
                 raise PermissionDenied("the run is not about the data that this party holds",
                                        remedy="give both sides the same config")
-            if "predicts" in facts:  # bringing rows was the approval
-                self._runs[run] = self._asked(run, facts)
-                self._telemetry.note("question accepted", run=run, model=facts["predicts"])
+            if told.predicts:  # bringing rows was the approval
+                self._runs[run] = self._asked(run, told, facts)
+                self._telemetry.note("question accepted", run=run, model=told.predicts)
                 return Ready(run)
-            if self.policy.approval == "run" and (waiting := self._approvals.verdict(run, facts)):
+            population = self._population(told, facts, self._holding)
+            gate = self._gate(run, told, population)
+            if self.policy.approval == "run" and (
+                    waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate))):
                 return Waiting(run, waiting)
-            self._runs[run] = _Engagement(facts, self._population(facts, self._holding), Journal(folder))
+            self._runs[run] = _Engagement(told, population, Journal(folder), gate)
         except (TequioError, KeyError, TypeError, ValueError) as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
@@ -110,8 +130,8 @@ class Site:
             return Declined(run, clipped(shared if isinstance(cause, TequioError) else
                                          f"it was announced badly: {shared}"), clipped(remedy))
         if self._is_news(run, announcement):
-            self._telemetry.note("run accepted", run=run, algorithm=facts.get("algorithm"),
-                                 parties=facts.get("parties"))
+            self._telemetry.note("run accepted", run=run, algorithm=told.algorithm, parties=told.parties,
+                                 announcement=told.hash)
         return Ready(run)
 
     def knows(self, run: str) -> bool:
@@ -121,6 +141,7 @@ class Site:
     def end(self, run: str) -> None:
         """A run is over."""
         engagement = self._runs.pop(run, None)
+        self._runner.close(run)
         if engagement is not None and engagement.question is not None:
             engagement.journal.forget()
             self._telemetry.note("question over", run=run)
@@ -140,35 +161,39 @@ class Site:
         engagement.journal.add(record)
         engagement.journal.prune(request.keep)
         if engagement.question is not None:
-            engagement.question.done(request.task, record.state, engagement.population.whole(engagement.facts["index"]))
+            engagement.question.done(request.task, record.state, engagement.population.whole(engagement.announcement.index))
         return record
 
     def _execute(self, engagement: _Engagement, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
         about, payload = payloads.decode(parts[0]), payloads.decode(parts[1], shared=True)
         if parts[2]:
             payload |= payloads.decode(parts[2], shared=True)
-        check_installed(request.task)
+        if not (about.keys() == {"settings", "stages"} and isinstance(about["settings"], dict)
+                and isinstance(about["stages"], list)):
+            raise PermissionDenied(f"task '{request.task[:80]}' came without settings and stages of its own",
+                                   remedy="send both, and nothing else")
         if engagement.question is not None:
             engagement.question.judge(request.task, payload)
-        self.policy.judge_task(request.task, about, engagement.facts)
-        index = engagement.facts["index"]
-        if self._budget is not None and request.task not in self.policy.exempt_tasks:
-            self._budget.charge(request, about, len(engagement.population.view(index).train))
+        index, state = engagement.announcement.index, engagement.journal.state(request.base)
+        digest = _own_digest(request, parts, state)
+        passed = engagement.gate.admit(request.task, request.round, about["settings"], about["stages"], digest)
         order = Order(request.position, request.task, (index,), request.round, payload, about["settings"],
                       tuple(about["stages"]))
-        states = {index: engagement.journal.state(request.base)}
-        outcome = execute(order, engagement.population, states, self._seed_of(request, parts))
+        states = {index: state}
+        outcome = self._runner.run(request.run, order, engagement.population, states, self._seed_of(digest))
         for failure in outcome.failures:
             self._telemetry.log("task failed", run=request.run, task=request.task, cause=failure.cause,
                                 trace=failure.trace)
             raise _TaskError(failure.cause, failure.remedy, failure.shared)
         answer = outcome.replies[0]
-        reply = payloads.encode(answer.payload)
+        secret = self._private_seed(f"release|{digest}") if self.policy.private_randomness else int(digest[:15], 16)
+        reply = payloads.encode(released(answer.payload, passed, self.policy, np.random.default_rng(secret)))
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
             raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
                                    f"bytes, more than {self.policy.maximum_reply_megabytes:g} MB",
                                    remedy="raise 'maximum_reply_megabytes' there, or send less")
-        self._telemetry.note("task done", run=request.run, task=request.task, round=request.round, bytes=len(reply))
+        self._telemetry.note("task done", run=request.run, task=request.task, round=request.round, bytes=len(reply),
+                             covered=passed.covered)
         return Record(request.position, request.base, request.digest, states[index], reply, answer.seconds)
 
     def explain(self, request: TaskRequest, cause: BaseException) -> tuple[str, str]:
@@ -184,9 +209,9 @@ class Site:
         shared, remedy = cause.shared if isinstance(cause, _TaskError) else crossing(cause, columns)
         return clipped(shared), clipped(remedy)
 
-    def _asked(self, run: str, facts: Payload) -> _Engagement:
+    def _asked(self, run: str, told: Announcement, facts: Payload) -> _Engagement:
         """A question to the model of a finished run, about new rows. The run's own states stay as they are."""
-        model = self._home.run(str(facts["predicts"]))
+        model = self._home.run(told.predicts)
         if self._questions is None:
             raise PermissionDenied("this party brings no new rows to trained models")
         question = self._questions.about(model.name, facts, Journal(model).last_state())
@@ -194,18 +219,74 @@ class Site:
         for older in model.glob("asked-*"):
             if older != folder:  # a question that never came to its end
                 Journal(older).forget()
-        return _Engagement(facts, self._population(facts, question.holding), Journal(folder, question.part), question)
+        population = self._population(told, facts, question.holding)
+        gate = Gate(self.policy, told, PartyRows(len(population.whole(told.index))), population.schema, run=run,
+                    tasks=question.tasks)
+        return _Engagement(told, population, Journal(folder, question.part), gate, question)
 
-    def _population(self, facts: Payload, holding: Holding) -> Population:
-        """The party's population in a run, under its own rules about rows and randomness."""
-        own = dict(facts["overrides"]) | {"share_rows": self.policy.share_rows}
+    def _gate(self, run: str, told: Announcement, population: Population) -> Gate:
+        """The party's gate in a run."""
+        data = population.view(told.index)
+        ledger = None if self.policy.budget is None else self._ledger_of_rows()
+        rows = PartyRows(len(data.train), len(data.validation), len(data.test))
+        if self._holding.rows and rows.train < self.policy.minimum_rows:
+            raise refused(f"it wants at least {self.policy.minimum_rows} rows behind each reply, and this split leaves "
+                          "fewer to train on", "train on a larger share: lower data.split.validation and data.split.test")
+        return Gate(self.policy, told, rows, population.schema, ledger=ledger, run=run,
+                    by=self._authority or "coordinator")
+
+    def _ledger_of_rows(self) -> DatasetLedger:
+        """What was spent on this party's rows."""
+        holding = self._holding
+        return self._home.ledger(fingerprint_of(holding.dataset) if isinstance(holding, OwnRows) else
+                                 f"{holding.share}-{holding.name}")
+
+    def _what_tasks_reveal(self, gate: Gate) -> list[Document]:
+        """For the person who decides: each task that the run may ask for, and what its reply says about rows."""
+        return [{"task": name, "reveals": what_it_reveals(find_task(name))} for name in sorted(gate.tasks)]
+
+    def _own_rows(self) -> Dataset:
+        assert isinstance(self._holding, OwnRows)
+        return self._holding.dataset
+
+    def _population(self, told: Announcement, facts: Payload, holding: Holding) -> Population:
+        """The party's population in a run, under its own rules about rows, split and randomness."""
+        own = dict(told.overrides) | {"share_rows": self.policy.share_rows}
         population = holding.population({**facts, "overrides": own})
-        population = replace(population, overrides={facts["index"]: own})
-        if self.policy.private_randomness and not self._holding.share:
-            # The split has to stay what it was, so it is made before the seed changes.
-            population.view(facts["index"])
-            population = replace(population, seed=self._private_seed(str(facts["seed"])))
-        return population
+        population = replace(population, overrides={told.index: own})
+        if holding.share:
+            return population
+        if not told.predicts and holding.rows and told.columns is None:
+            # The split is made before the seed changes: it is this party's own, and the same in all runs.
+            split, seed = self._own_split(told)
+            population = replace(population, split=split, seed=seed)
+            population.view(told.index)
+        seed = self._private_seed(str(told.seed)) if self.policy.private_randomness else told.seed
+        return replace(population, seed=seed)
+
+    def _own_split(self, told: Announcement) -> tuple[Split, int]:
+        """How this party splits its rows, once and for all: as its policy says, or as the first run that it took part in
+        asked for. A run that wants another split is refused, as two splits of the same rows show single ones."""
+        own, seed, fingerprint = self._kept_split(told)
+        path = self._home.folder / _SPLITS
+        kept = json.loads(path.read_bytes()) if path.exists() else {}
+        if fingerprint not in kept:
+            write_private(path, json.dumps({**kept, fingerprint: {"split": own, "seed": seed}}, indent=1).encode())
+        return Split(**own), self._private_seed(f"split|{fingerprint}") if self.policy.private_randomness else seed
+
+    def _kept_split(self, told: Announcement) -> tuple[dict[str, Any], int, str]:
+        """The split of this party's rows and the seed of it, and the rows' fingerprint; a refusal where the run wants
+        another."""
+        path, fingerprint = self._home.folder / _SPLITS, fingerprint_of(self._own_rows())
+        known = (json.loads(path.read_bytes()) if path.exists() else {}).get(fingerprint, {})
+        wanted, chosen = structs.asdict(told.split), self.policy.split
+        own = structs.asdict(chosen) if chosen is not None else known.get("split", wanted)
+        if own != wanted:
+            raise refused("the run keeps back other shares of the rows than this party does: it has validation = "
+                          f"{own['validation']:g}, test = {own['test']:g}, stratify = {str(own['stratify']).lower()}",
+                          f"set data.split = {{validation = {own['validation']:g}, test = {own['test']:g}, stratify = "
+                          f"{str(own['stratify']).lower()}}}")
+        return own, known.get("seed", told.seed), fingerprint
 
     def _is_news(self, run: str, announcement: bytes | memoryview) -> bool:
         """Whether the party hears this for the first time: links break, and then announcements are made again."""
@@ -216,13 +297,11 @@ class Site:
         write_private(path, digest, sync=False)
         return True
 
-    def _seed_of(self, request: TaskRequest, parts: Sequence[bytes | memoryview]) -> int | None:
+    def _seed_of(self, digest: str) -> int | None:
         """A seed for this very request: noise on two different replies must differ, whatever is asked again."""
         if not self.policy.private_randomness or self._holding.share:
             return None
-        content = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
-        return self._private_seed(f"{request.run}|{request.position}|{request.base}|{request.round}|{request.task}"
-                                  f"|{content}")
+        return self._private_seed(digest)
 
     def _private_seed(self, about: str) -> int:
         path = self._home.folder / "randomness"
@@ -231,6 +310,13 @@ class Site:
 
             create_private(path, secrets.token_bytes(32))
         return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")
+
+
+def _own_digest(request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:
+    """What this party really received, and on top of which state: whatever the coordinator calls it."""
+    known = sha256(payloads.encode(state)).hexdigest() if state else ""
+    content = "".join(sha256(part).hexdigest() for part in parts)
+    return sha256(f"{request.run}|{request.task}|{request.round}|{known}|{content}".encode()).hexdigest()
 
 
 LARGEST_PAYLOAD = 1 << 32

@@ -119,6 +119,11 @@ def resolved(config: Config) -> Given:
     return {key: _plain(value) for key, value in config.model_dump().items()}
 
 
+def to_sendable(value: object) -> Any:
+    """Values of a config as a payload may hold them."""
+    return _plain(value)
+
+
 def resolved_toml(config: Config) -> str:
     """The complete config as a TOML file that gives the same config again."""
     return write_toml(resolved(config))
@@ -128,6 +133,8 @@ def config_hash(config: Config) -> str:
     """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
+    if not config.policy:
+        del plain["policy"]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

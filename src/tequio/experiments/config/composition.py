@@ -221,10 +221,15 @@ def check_composition(config: Config) -> None:
                           f"with the aggregator '{config.aggregator.get('name')}' looks at single updates",
                           remedy="set algorithm.name = 'fedavg' and aggregator.name = 'mean'")
     hiding = next((stage for stage in stages if stage.spec.hides), None)
-    for what, why, remedy in _needs_single_updates(config, hiding, aggregator) if hiding is not None else ():
-        raise ConfigError(f"{what} does not go with the stage '{name_of(type(hiding))}', which shows the coordinator a "
-                          f"sum and no single update: {why}",
-                          remedy=f"{remedy}, or leave the stage '{name_of(type(hiding))}' out")
+    if hiding is not None and (found := list(_needs_single_updates(config, hiding, aggregator))):
+        name, (what, why, remedy) = name_of(type(hiding)), found[0]
+        if len(found) == 1:
+            raise ConfigError(f"{what} does not go with the stage '{name}', which shows the coordinator a sum and no "
+                              f"single update: {why}", remedy=f"{remedy}, or leave the stage '{name}' out")
+        reasons = "".join(f"\n{number}. {what} does not go with it: {why}: {remedy}"
+                          for number, (what, why, remedy) in enumerate(found, 1))
+        raise ConfigError(f"the stage '{name}' shows the coordinator a sum and no single update, and {len(found)} "
+                          f"settings need single ones: {reasons}", remedy=f"or leave the stage '{name}' out")
 
 
 def _needs_single_updates(config: Config, hiding: Stage,

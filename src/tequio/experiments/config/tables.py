@@ -219,6 +219,8 @@ class Config(Table):
         attack: what hostile parties do, which parties these are, and in which rounds
         engine: what carries the tasks
         overrides: by a party's name, what it does differently
+        policy: what every simulated party allows: a policy that comes with tequio (open, hospital, strict), a file, or
+            a table; real parties have policies of their own
         sweep: dotted keys with lists of values, and `seeds`; every combination is a run
         search: what `tequio search` looks for the best values of, and by which validation metric
     """
@@ -248,5 +250,6 @@ class Config(Table):
     engine: Component = Field(default_factory=dict)
     output: Output = Field(default_factory=Output)
     overrides: dict[str, Override] = Field(default_factory=dict)
+    policy: str | Given = Field(default_factory=dict)
     sweep: Given = Field(default_factory=dict)
     search: Given = Field(default_factory=dict)

@@ -78,10 +78,10 @@ def _opened(home: Path) -> Callable[[list[bytes]], list[bytes]]:
     from tequio.engines.flower.party import answer_request
     from tequio.engines.inline import one_thread
     from tequio.engines.network.homes import PartyHome
-    from tequio.engines.network.policy import read_policy
     from tequio.engines.network.site import Site
     from tequio.engines.network.telemetry import AuditLog, to_stderr
     from tequio.experiments.deploying.holdings import open_holding
+    from tequio.gate.policy import read_policy
 
     place = PartyHome(home)
     facts, policy = place.facts, read_policy(place.policy)

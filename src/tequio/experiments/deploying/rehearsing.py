@@ -223,7 +223,7 @@ def _play(config: Config, engine: RehearsingEngine, scenario: Scenario, place: P
         "rounds": min(config.rounds, MOST_ROUNDS), "stop": Stop(),
         "evaluation": config.evaluation.model_copy(update={"every": 1})})
     store.write_whole(place / store.CONFIG, resolved_toml(short).encode())
-    engine.announce(announcement_of(config, place, scenario.announced))
+    engine.announce(announcement_of(config, place, scenario.announced, scenario.algorithm))
     engine.open(scenario.population)
     with closing(Recorder(place, ignore)) as recorder:
         played, ended = _Rehearsal(short, scenario, engine, recorder, place).played()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tequio.experiments.config.tables import Config
     from tequio.experiments.running.recording import Listener
     from tequio.experiments.running.results import Result
+    from tequio.federation.algorithm import Algorithm
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
 
@@ -95,7 +96,8 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
     algorithm = make_algorithm(config)
     config = with_steps(config, population, algorithm)
     test = _test_rows(config, population)
-    preparation = _preparation(config, engine, population, place)
+    agreed = schema_to_json(population.schema) if by_columns(config) else next(iter(roster.values())).schema
+    preparation = _preparation(config, engine, population, place, agreed, algorithm)
     reading = Reading(population.schema, "float64", missing=population.dataset.source.missing)
     if preparation:
         rows = [_no_rows(population.schema), *([test] if test is not None else [])]
@@ -105,7 +107,6 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
                                population.split, population.seed, population.overrides)
         test = rows[1] if test is not None else None
         reading = replace(reading, preparation=fitted)
-    agreed = schema_to_json(population.schema) if by_columns(config) else next(iter(roster.values())).schema
     save_schema(SharedSchema(schema_from_json(agreed)), place / store.SCHEMA)
     rules = Rules(**config.rules)
     judged = population.dataset if test is None else test
@@ -113,7 +114,8 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
                     warnings=(*imbalance(config, test), *large_batches(config, population, algorithm),
                               *privacy_warnings(ledger)), ledger=ledger,
-                    announced={"schema": agreed, "preparation": preparation}, reading=reading,
+                    announced={"schema": agreed, **({"preparation": preparation} if preparation else {})},
+                    reading=reading,
                     headline=headline_of(config.evaluation.headline, population.schema.target, test),
                     ignorance=loss_of_ignorance(judged))
 
@@ -214,14 +216,15 @@ def _test_rows(config: Config, population: Population) -> Dataset | None:
     return read(path, schema=population.schema, target=population.schema.target.name, missing=gaps) if path else None
 
 
-def _preparation(config: Config, engine: NetworkEngine, population: Population, place: Path) -> Payload:
+def _preparation(config: Config, engine: NetworkEngine, population: Population, place: Path, agreed: str,
+                 algorithm: Algorithm) -> Payload:
     """The steps with what the parties together fitted; a resumed run keeps what it began with."""
     steps, path = list(config.data.steps), place / _PREPARATION
     if not steps:
         return {}
     if path.exists():
         return payloads.decode(path.read_bytes())
-    engine.announce(announcement_of(config, place, {"schema": schema_to_json(population.schema)}))
+    engine.announce(announcement_of(config, place, {"schema": agreed}, algorithm))
     engine.open(population)
     names = [population.name(party) for party in range(len(population))]
     found = {"steps": steps, "statistics": fit_everywhere(engine, names, steps)}

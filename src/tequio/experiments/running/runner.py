@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tequio
+from tequio.algorithms.personal.answering import with_epochs
+from tequio.data.dataset import schema_to_json
 from tequio.errors import ConfigError, PartyError, PayloadError, QuorumError
-from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml
+from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml, to_sendable
 from tequio.experiments.running import store
 from tequio.experiments.running.headline import measured_headline, require_measured
 from tequio.experiments.running.limits import Progress, Spending, StopRules
@@ -31,9 +33,11 @@ from tequio.federation.aggregation import difference, squared_norm
 from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
 from tequio.federation.population import Party
+from tequio.gate.simulated import GatedEngine, policy_of
 from tequio.models import folder
 from tequio.models.model import Model
 from tequio.privacy.ledger import statement
+from tequio.registry import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
     from tequio.data.catalogue.entry import Rows
     from tequio.experiments.config.tables import Config
-    from tequio.federation.algorithm import State
+    from tequio.federation.algorithm import Algorithm, State
     from tequio.federation.exchange import Engine
     from tequio.learners.answers import Answer
 
@@ -55,6 +59,9 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
     listen("prepare", {"name": config.name, "rounds": config.rounds})
     scenario = scenario or make_scenario(config, dataset)
     engine = engine or make_engine(config)
+    if config.policy and isinstance(engine, Announcing):
+        raise ConfigError("[policy] is for simulated parties, and the parties of this engine have policies of their own",
+                          remedy="leave policy out, and write a policy.toml in each party's folder")
     parent_is_new = not os.path.exists(config.output.folder)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
     checkpoint = read_checkpoint(place)
@@ -66,7 +73,9 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
         store.write_json(place / store.ENVIRONMENT, describe_environment())
         try:
             if isinstance(engine, Announcing):
-                engine.announce(announcement_of(config, place, scenario.announced))
+                engine.announce(announcement_of(config, place, scenario.announced, scenario.algorithm))
+            if config.policy:
+                engine = gated(config, place, scenario, engine)
             engine.open(scenario.population)
             Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
             if isinstance(engine, Announcing):
@@ -77,12 +86,24 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
     return Result(place)
 
 
-def announcement_of(config: Config, folder: Path, announced: Mapping[str, object]) -> Announcement:
-    """What parties that judge for themselves are told: what is run, and whose data it is about."""
+_ANNOUNCED = ("algorithm", "local", "selector", "aggregator", "topology", "contribution", "rules")
+
+
+def announcement_of(config: Config, folder: Path, announced: Mapping[str, object],
+                    algorithm: Algorithm) -> Announcement:
+    """What parties that judge for themselves are told: all that decides what is done with their rows."""
     share = {} if "schema" in announced else {"share": data_hash(config)}
+    work = {table: dict(getattr(config, table)) for table in _ANNOUNCED if getattr(config, table)}
+    work |= {table: getattr(config, table).model_dump() for table in ("privacy", "evaluation", "stop", "adoption")}
+    sent, tuning = list(algorithm.sent_components), config.adoption.fine_tune_epochs
+    local = algorithm.components.local
+    if tuning and local is not None:
+        sent.append(with_epochs(local, tuning))
     return Announcement(folder.name, {
         "name": config.name, "algorithm": config.algorithm["name"], "learner": dict(config.learner),
-        "rounds": config.rounds, "stages": [dict(stage) for stage in config.stages], **share, **announced})
+        "rounds": config.rounds, "stages": [dict(stage) for stage in config.stages],
+        "components": [to_plain(component) for component in sent], "work": to_sendable(work),
+        "preparation": {"steps": to_sendable(config.data.steps), "statistics": []}, **share, **announced})
 
 
 @dataclass
@@ -386,6 +407,13 @@ def _distance(before: State, after: State) -> float:
 
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pydantic", "msgspec", "safetensors")
+
+
+def gated(config: Config, folder: Path, scenario: Scenario, engine: Engine, *, only_try: bool = False) -> GatedEngine:
+    """The engine with the config's policy in front of every simulated party."""
+    announcement = announcement_of(config, folder, {"schema": schema_to_json(scenario.population.schema)},
+                                   scenario.algorithm)
+    return GatedEngine(engine, policy_of(config.policy), announcement.facts, folder.name, only_try=only_try)
 
 
 def describe_environment() -> Plain:

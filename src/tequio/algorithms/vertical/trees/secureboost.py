@@ -90,6 +90,11 @@ class SecureBoost(VerticalAlgorithm):
     encryption: str | dict[str, Any] = "paillier"
     own_first_tree: bool = False
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The encryption."""
+        return (made_encryption(self.encryption),)
+
     def prepare(self, talk: Conversation, state: State) -> State:
         """Bins at every party; the key and the first margins at the label holder."""
         holder, settings = talk.roles.label_holder, KeySettings(encryption=made_encryption(self.encryption))

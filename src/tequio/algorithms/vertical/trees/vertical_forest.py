@@ -89,6 +89,11 @@ class VerticalForest(VerticalAlgorithm):
     bins: Annotated[int, Interval(ge=2, le=65_535)] = 32
     together: Annotated[int, Ge(1)] = 10
 
+    @property
+    def also_sent(self) -> tuple[object, ...]:
+        """The encryption."""
+        return (made_encryption(self.encryption),)
+
     def prepare(self, talk: Conversation, state: State) -> State:
         """Bins at every party, and the key at the label holder."""
         settings = KeySettings(encryption=made_encryption(self.encryption))

@@ -1,0 +1,126 @@
+"""What a party is told of a run: typed, bounded, and known by its hash.
+
+A person approves the hash of `work`, which is everything that decides what will be done with the rows. What is filled
+in later (what a preparation found, how much noise a budget asks for) is held against it when it arrives.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tequio.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tequio.federation.payload import Payload
+
+MOST_PARTIES = 1 << 20
+MOST_ROUNDS = 1_000_000
+_LARGEST_WORK = 1 << 20
+_NAMES_IN_FULL = 1_000
+
+Name = Annotated[str, Meta(max_length=200)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Table = dict[Name, Any]
+
+
+class AnnouncedSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which shares of its rows a party is asked to keep back."""
+
+    validation: Share
+    test: Share
+    stratify: bool
+
+    def __post_init__(self) -> None:
+        if not self.validation + self.test < 1:
+            raise ValueError("the shares of validation and test rows leave none to train on")
+
+
+class AnnouncedSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The steps that rows go through, with what all parties together found in theirs."""
+
+    steps: Annotated[list[Any], Meta(max_length=100)] = []
+    statistics: Annotated[list[Table], Meta(max_length=100)] = []
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(step, str | dict) for step in self.steps):
+            raise ValueError("a step is a name, or a table with a name")
+
+
+class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run as it is announced to one party.
+
+    `work` are the tables of its config that decide what is done with rows, `components` all components that tasks may
+    come with, `stages` those of updates. `index` and `overrides` are this party's own. `predicts` and `tell` belong to a
+    question to a trained model, `columns` to parties that hold different columns of the same rows.
+    """
+
+    name: Name
+    algorithm: Name
+    rounds: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]
+    index: Annotated[int, Meta(ge=0, lt=MOST_PARTIES)]
+    parties: Annotated[int, Meta(ge=1, le=MOST_PARTIES)]
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    split: AnnouncedSplit
+    overrides: Table = {}
+    learner: Table = {}
+    stages: Annotated[list[Table], Meta(max_length=50)] = []
+    components: Annotated[list[Table], Meta(max_length=200)] = []
+    work: Table = {}
+    roster: Annotated[list[Name], Meta(max_length=_NAMES_IN_FULL)] | Name = []
+    schema: Annotated[str, Meta(max_length=1 << 24)] = ""
+    share: Name = ""
+    columns: Annotated[list[Name], Meta(max_length=100_000)] | None = None
+    preparation: AnnouncedSteps = AnnouncedSteps()
+    predicts: Name = ""
+    tell: Name = ""
+
+    def __post_init__(self) -> None:
+        if self.index >= self.parties:
+            raise ValueError(f"party number {self.index} of {self.parties} parties")
+
+    @property
+    def asked(self) -> Payload:
+        """All that a person approves, as plain data."""
+        return {"name": self.name, "algorithm": self.algorithm, "rounds": self.rounds, "parties": self.parties,
+                "roster": self.roster, "seed": self.seed, "split": msgspec.structs.asdict(self.split),
+                "overrides": self.overrides, "learner": self.learner, "stages": self.stages,
+                "steps": self.preparation.steps, "columns": self.columns,
+                "schema": sha256(self.schema.encode()).hexdigest() if self.schema else self.share, **self.work}
+
+    @property
+    def hash(self) -> str:
+        """The hash of what a person approves."""
+        return hash_of(self.asked)
+
+
+def hash_of(asked: Mapping[str, object]) -> str:
+    """The hash of an announcement's content, whatever the order of its keys."""
+    return sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_announcement(facts: Mapping[str, Any]) -> Announcement:
+    """A checked announcement from what arrived."""
+    try:
+        statistics = facts.get("preparation", {}).get("statistics", []) if isinstance(facts.get("preparation", {}),
+                                                                                      dict) else []
+        found = msgspec.convert(dict(facts), Announcement)
+        if len(json.dumps(found.asked)) > _LARGEST_WORK:
+            raise ValueError("what it asks for is longer than a megabyte")
+        if len(statistics) > len(found.preparation.steps):
+            raise ValueError("there are more statistics than steps")
+    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as cause:
+        raise PermissionDenied(f"the run was announced badly: {cause}",
+                               remedy="let the coordinator run a version of tequio that this party knows") from None
+    return found
+
+
+def roster_of(names: Sequence[str]) -> list[str] | str:
+    """Who takes part: by name, or by a hash of the names where there are many."""
+    return list(names) if len(names) <= _NAMES_IN_FULL else sha256("\n".join(names).encode()).hexdigest()

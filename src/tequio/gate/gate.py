@@ -1,0 +1,381 @@
+"""The gate: everything that a party is asked passes it, on every engine.
+
+It knows the whole announcement, the party's own split and numbers of rows, what may be built here, and the ledger of
+these rows. From what a task declares to reveal, and from what of that its stages act on, it decides whether the task
+runs, what it costs, and in which form the reply leaves. Nothing that the coordinator sends widens what it allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tequio.errors import PermissionDenied
+from tequio.federation.stages import summing_stage
+from tequio.federation.task import NoSettings, Reveals, Sums, find_task
+from tequio.gate.components import check_components, check_steps
+from tequio.gate.policy import check_listed, refused
+from tequio.gate.tasks import PREPARING, tasks_of_run
+from tequio.learners.descent import steps_of_epochs
+from tequio.learners.learner import LocalTraining, Tally
+from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.privacy.accounting import Release
+from tequio.privacy.ledger import Context, Entry
+from tequio.privacy.noising import OPEN
+from tequio.privacy.updates import PROTOCOL_TASKS
+from tequio.registry import COMPONENT_KEY, from_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tequio.data.dataset import Schema
+    from tequio.federation.stages import Stage
+    from tequio.federation.task import AnyTask
+    from tequio.gate.announcement import Announcement
+    from tequio.gate.policy import Policy, Requirement
+    from tequio.privacy.accounting import Spent
+    from tequio.privacy.dataset_ledger import DatasetLedger
+
+_ME = 0
+_MOVING = frozenset({"clip"})
+"""Parameters of stages that may move from round to round, as an adaptive clip does; bounds of the policy still hold."""
+_CARRIED = (Reveals.UPDATE, Reveals.STRUCTURE, Reveals.SCORES, Reveals.ROWS)
+
+
+@dataclass(frozen=True)
+class PartyRows:
+    """How many rows a party has in each part of its own split."""
+
+    train: int
+    validation: int = 0
+    test: int = 0
+
+    def part(self, name: str) -> int:
+        """The rows of a part."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    @property
+    def all(self) -> int:
+        """All of them."""
+        return self.train + self.validation + self.test
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A task that may run, what covers its reply, what that costs, and what else the reply may hold.
+
+    `metrics` says in which form metrics leave, and `only` which entries a reply has that is paid for.
+    """
+
+    task: AnyTask
+    covered: str
+    spent: Spent = field(default_factory=dict)
+    mechanism: str = ""
+    unit: str = ""
+    metrics: str = ""
+    only: frozenset[str] | None = None
+
+
+def judge_run(policy: Policy, announcement: Announcement, authority: str, rows: int) -> None:
+    """Refuse a run that the policy does not allow."""
+    if policy.coordinators and not authority:
+        raise refused("it lists 'coordinators', and this one shows no certificate of its own",
+                      "leave 'coordinators' out where the link is made by others, as in a Flower federation")
+    if policy.coordinators and authority not in policy.coordinators:
+        raise refused("it is not among the policy's 'coordinators'", f"add '{authority}' there")
+    check_listed(announcement.algorithm, policy.algorithms, "algorithm", "algorithms")
+    if 0 < rows < policy.minimum_rows:
+        raise refused(f"it wants at least {policy.minimum_rows} rows behind anything that this party sends, and there "
+                      "are fewer", "lower 'minimum_rows' if that is too strict")
+    if announcement.parties < policy.minimum_parties:
+        raise refused(f"the run has {announcement.parties} parties, the policy wants at least "
+                      f"{policy.minimum_parties}", "lower 'minimum_parties' if that is too strict")
+    check_components(announcement.components, policy, "the announcement")
+    check_steps(announcement.preparation.steps, policy)
+    _check_overrides(policy, announcement.overrides)
+
+
+def _check_overrides(policy: Policy, overrides: Mapping[str, Any]) -> None:
+    """What a run may set for this party alone: keys of its training that the policy names, and a learner."""
+    own = overrides.get("local") or {}
+    for key in own if isinstance(own, Mapping) else ("local",):
+        if key not in policy.overrides or policy.budget is not None or policy.require:
+            raise refused(f"the run sets local.{key} for this party alone, which could undo what protects its rows",
+                          f"leave overrides.*.local.{key} out, or list '{key}' under 'overrides' of the policy (with a "
+                          "budget or required stages nothing may be set)")
+    if overrides.get("learner") and "learner" not in policy.overrides and policy.protects_rows:
+        raise refused("the run sets a learner for this party alone", "leave overrides.*.learner out, or list 'learner' "
+                                                                     "under 'overrides' of the policy")
+    if overrides.get("share_rows") and not policy.share_rows:
+        raise refused("the run sets share_rows for this party", "only the party's own policy can: share_rows = true")
+
+
+class Gate:
+    """One party's gate in one run."""
+
+    def __init__(self, policy: Policy, announcement: Announcement, rows: PartyRows, schema: Schema, *,
+                 ledger: DatasetLedger | None = None, run: str = "", by: str = "here",
+                 tasks: frozenset[str] | None = None) -> None:
+        self.policy, self.announcement, self.rows = policy, announcement, rows
+        self._schema, self._ledger, self._run, self._by = schema, ledger, run, by
+        self.tasks = tasks_of_run(announcement) if tasks is None else tasks
+        self.rounds = 0  # in a rehearsal: what round 1 costs stands for so many rounds
+        self._announced = {(component[COMPONENT_KEY][0], component[COMPONENT_KEY][1]): component
+                           for component in announcement.components}
+
+    def admit(self, task: str, round: int, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]],
+              digest: str) -> Passed:
+        """Let a task in and write down what its reply costs, or refuse it. `digest` is the party's own."""
+        passed = self.decide(task, round, settings, stages)
+        budget, spent = self.policy.budget, passed.spent
+        if self.rounds and round:
+            spent = {release: count * self.rounds for release, count in spent.items()} if round == 1 else {}
+        if spent and budget is not None and self._ledger is not None:
+            self._ledger.charge(spent, run=self._run, by=self._by, task=task, round=round, digest=digest,
+                                mechanism=passed.mechanism, epsilon=budget.epsilon, delta=budget.delta,
+                                federation=self._by, unit=passed.unit)
+        return passed
+
+    def decide(self, name: str, round: int, settings: Mapping[str, Any],
+               stages: Sequence[Mapping[str, Any]]) -> Passed:
+        """Whether a task may run, without any trace of the question."""
+        policy = self.policy
+        if policy.tasks:
+            check_listed(name, policy.tasks, "task", "tasks")
+        elif name not in self.tasks:
+            raise refused(f"the task '{name[:80]}' is no part of the algorithm '{self.announcement.algorithm}'",
+                          "list it under 'tasks' if it is wanted")
+        if not 0 <= round <= max(self.announcement.rounds, 1):
+            raise refused(f"the task '{name}' is for round {round}, and {self.announcement.rounds} rounds were announced",
+                          "announce the rounds that take place")
+        task = find_task(name)
+        check_components([settings, list(stages)], policy, f"task '{name}'")
+        if "steps" in settings:
+            check_steps(settings["steps"], policy)
+        self._check_announced(name, settings, stages)
+        decoded, built = task.decode(settings), [from_plain(dict(stage)) for stage in stages]
+        self._check_expected(built)
+        self._check_rows(task, decoded)
+        return self._covered(task, decoded, built)
+
+    def _check_announced(self, task: str, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> None:
+        """Tasks come with the components that were announced, and with no others."""
+        if not self.announcement.components:
+            if stages:
+                raise refused(f"task '{task}' comes with stages, and none were announced", "announce the run's stages")
+            return
+        for spec in _outer_components([settings, list(stages)]):
+            kind, name = spec[COMPONENT_KEY]
+            known = self._announced.get((kind, name))
+            if known is None:
+                raise refused(f"task '{task}' comes with the {kind} '{name}', which was not announced",
+                              "announce every component of the run")
+            given, agreed = spec["parameters"], known["parameters"]
+            wrong = next((key for key in agreed if given.get(key) != agreed[key] and key not in _MOVING), None)
+            if wrong is not None and not self._announced_otherwise(spec):
+                raise refused(f"task '{task}' comes with {wrong} = {str(given.get(wrong))[:80]} in the {kind} '{name}', "
+                              f"and {str(agreed[wrong])[:80]} was announced", "announce what the run does")
+
+    def _announced_otherwise(self, spec: Mapping[str, Any]) -> bool:
+        """Whether the same component was announced with other parameters as well."""
+        return any(all(spec["parameters"].get(key) == value for key, value in other["parameters"].items()
+                       if key not in _MOVING)
+                   for other in self.announcement.components if other[COMPONENT_KEY] == spec[COMPONENT_KEY])
+
+    def _check_expected(self, stages: Sequence[Stage]) -> None:
+        """What stages expect of a round is held against what the party knows of it."""
+        for stage in stages:
+            expected = vars(stage).get("expected", 0.0)
+            if not 0 <= expected <= self.announcement.parties:
+                raise refused(f"a stage expects {expected:g} parties in a round of a run with "
+                              f"{self.announcement.parties}, which would make each share of noise too small",
+                              "let the run say how many parties there are")
+
+    def _check_rows(self, task: AnyTask, settings: object) -> None:
+        """As many rows behind each step and each reply as the policy wants; metrics have rules of their own."""
+        policy = self.policy
+        if task.reveals is Reveals.NOTHING or task.name in PROTOCOL_TASKS or task.reply is Tally:
+            return
+        behind = self.rows.train
+        local = vars(settings).get("local") if type(settings) is not NoSettings else None
+        if isinstance(local, LocalTraining):
+            local = self._own_training(local)
+            batch = min(local.batch or behind, behind)
+            if batch < min(policy.minimum_batch, behind):
+                raise refused(f"a step of task '{task.name}' rests on {batch} rows, the policy wants at least "
+                              f"{policy.minimum_batch}", f"set local.batch = {policy.minimum_batch} or more")
+            if local.steps:
+                behind = min(behind, local.steps * batch)
+        if behind < policy.minimum_rows:
+            raise refused(f"it wants at least {policy.minimum_rows} rows behind each reply, and the reply of task "
+                          f"'{task.name}' would rest on fewer",
+                          "train on more rows (data.split, local.batch, local.steps), or lower 'minimum_rows'")
+
+    def _own_training(self, local: LocalTraining) -> LocalTraining:
+        """How this party really trains: with what the run sets for it alone."""
+        return replace(local, **dict(self.announcement.overrides.get("local") or {}))
+
+    def _covered(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
+        """What covers the reply of a task."""
+        policy, reveals = self.policy, task.reveals
+        if task.name in policy.exempt_tasks:
+            return Passed(task, "exempt by the policy", metrics="exact")
+        if task.name in PROTOCOL_TASKS or reveals is Reveals.NOTHING:
+            return Passed(task, "nothing of the rows leaves" if task.name not in PROTOCOL_TASKS else
+                          "covered by its protocol")
+        if reveals is Reveals.COUNTS:
+            return Passed(task, "numbers of rows, as the policy reports them")
+        if reveals is Reveals.METRICS:
+            return self._metrics(task, settings)
+        for requirement in policy.require:
+            _check_stage(requirement, task, stages)
+        if policy.budget is not None:
+            return self._paid(task, settings, stages)
+        if reveals is Reveals.SCORES and policy.protects_rows:
+            raise refused(f"the reply of task '{task.name}' has a value for each single row",
+                          "list it under 'exempt_tasks' if that is wanted")
+        if reveals is Reveals.ROWS and not policy.share_rows:
+            raise refused(f"task '{task.name}' hands over rows", "set share_rows = true if the owner consents")
+        if policy.cell > 1:
+            _check_extremes(task, settings, policy.cell)
+        if isinstance(reveals, Sums) and policy.cell > 1:
+            return self._counted(task, settings, stages)
+        hidden = summing_stage(stages)
+        return Passed(task, "hidden in a sum over parties" if hidden is not None else
+                      "passes the required stages" if policy.require else "as it is")
+
+    def _metrics(self, task: AnyTask, settings: object) -> Passed:
+        policy, how = self.policy, self.policy.metrics
+        if how == "exact":
+            return Passed(task, "exact metrics", metrics="exact")
+        if vars(settings).get("part", "") == "train":
+            raise refused(f"task '{task.name}' judges a model by the rows that this party trains on",
+                          "judge by validation or test rows, or set evaluation = 'exact'")
+        if how == "no" or (how == "noised" and task.reply is not Tally):
+            if task.reply is not Tally:
+                raise refused(f"the metrics in the reply of task '{task.name}' cannot leave under this policy",
+                              "set evaluation = 'coarse' without a budget, or list the task under 'exempt_tasks'")
+            return Passed(task, "no metrics leave", metrics="no")
+        if how == "coarse":
+            return Passed(task, f"rounded at random to multiples of {policy.cell}", metrics="coarse")
+        assert policy.budget is not None
+        if self._schema.target.kind != "classes":
+            return Passed(task, "no metrics leave: only classes can be counted with noise", metrics="no")
+        noise = policy.budget.evaluation_noise
+        return Passed(task, f"counts with noise of {noise:g} rows", {Release(noise): 1}, "evaluation with noise", "row",
+                      metrics="noised")
+
+    def _counted(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
+        """Sums over rows, some of which may be behind few: counted with a minimum, hidden, or noised here."""
+        if "minimum_count" in vars(settings):  # held against the policy above
+            return Passed(task, f"counts below {vars(settings)['minimum_count']} are left out")
+        if summing_stage(stages) is not None:
+            return Passed(task, "hidden in a sum over parties")
+        if any(stage.mechanism is not None and stage.mechanism.place == "party" for stage in stages):
+            return Passed(task, "sums with noise of this party")
+        raise refused(f"sums in the reply of task '{task.name}' may stand for fewer than {self.policy.cell} rows",
+                      "add the stage 'dp-sums' or 'secure-sum' where the algorithm takes it, or list the task under "
+                      "'exempt_tasks'")
+
+    def _paid(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
+        """A reply under a budget: noise of this party's own is on everything that the task reveals, and is charged."""
+        for stage in stages:
+            mechanism = stage.mechanism
+            if mechanism is None or mechanism.place != "party":
+                continue
+            noise, descent = mechanism.noise, None
+            if mechanism.protects == "training":
+                local = vars(settings).get("local")
+                if not (task.reveals is Reveals.UPDATE and task.by_training and isinstance(local, PrivateTraining)):
+                    continue
+                own, rows = self._own_training(local), self.rows.train
+                assert isinstance(own, PrivateTraining)
+                noise = own.noise
+                terms = (batch_chance(rows, own), sum(steps_of_epochs(rows, own)))
+                descent = lambda party, terms=terms: terms  # noqa: E731
+            elif mechanism.protects == "sums":
+                if not (isinstance(task.reveals, Sums) and self._moves_enough(task, settings, stage)):
+                    continue
+            elif task.reveals is not Reveals.UPDATE:
+                continue
+            context = Context(1, 1.0, descent=descent)
+            bills = mechanism.spent([Entry(1, noise or 0.0, 1, (_ME,))], context)
+            spent: Spent = {}
+            for release, count in (pair for bill in bills for pair in bill.items()):
+                spent[release] = spent.get(release, 0) + count
+            arrays = tuple(vars(stage).get("arrays", ())) or ("update",)
+            return Passed(task, f"noise of this party: {_name(stage)}", spent, _name(stage), mechanism.unit,
+                          only=frozenset({*arrays, *OPEN, "buffers"} if mechanism.protects == "training" else
+                                         {*arrays, *OPEN}))
+        raise refused(f"it has a privacy budget, and no noise of the party's own is on what the task '{task.name}' "
+                      f"reveals ({what_it_reveals(task)})",
+                      "add a stage such as 'local-dp' to the config's [[stages]], or the task to 'exempt_tasks' of the "
+                      "policy")
+
+    def _moves_enough(self, task: AnyTask, settings: object, stage: Stage) -> bool:
+        """Whether the noise is made for as much as one row really moves each sum, by this party's own reckoning."""
+        assert isinstance(task.reveals, Sums)
+        if task.reveals.moves is None:
+            return False
+        known, claimed = task.reveals.moves(settings, self._schema), vars(stage).get("moves", {})
+        for name, moved in known.items():
+            if not claimed.get(name, 0.0) >= moved * (1 - 1e-9):
+                raise refused(f"the noise on '{name}' in the reply of task '{task.name}' is made for rows that move it "
+                              f"by {claimed.get(name, 0.0):.3g}, and one row moves it by {moved:.3g}",
+                              "let the run derive it: leave 'moves' out of the stage")
+        return True
+
+
+def what_it_reveals(task: AnyTask) -> str:
+    """What the reply of a task says about rows, in words."""
+    return "sums over rows" if isinstance(task.reveals, Sums) else str(task.reveals.value)
+
+
+def _check_stage(requirement: Requirement, task: AnyTask, stages: Sequence[Stage]) -> None:
+    found = next((stage for stage in stages if _name(stage) == requirement.stage), None)
+    if found is None:
+        raise refused(f"the policy wants the reply of task '{task.name}' to pass the stage '{requirement.stage}', and "
+                      "the run has none", "add it to the config's [[stages]], or the task to 'exempt_tasks' of the policy")
+    acts_on = found.mechanism.protects if found.mechanism is not None else "updates"
+    fits = isinstance(task.reveals, Sums) if acts_on == "sums" else task.reveals is Reveals.UPDATE and (
+        acts_on != "training" or task.by_training)
+    if not fits:
+        raise refused(f"the stage '{requirement.stage}' does not act on what the task '{task.name}' reveals "
+                      f"({what_it_reveals(task)})", "list the task under 'exempt_tasks' if its reply may leave as it is")
+    parameters = vars(found)
+    for bounds, fit, word in ((requirement.at_least, float.__ge__, "at least"),
+                              (requirement.at_most, float.__le__, "at most")):
+        for key, bound in bounds.items():
+            given = parameters.get(key)
+            if not (isinstance(given, int | float) and fit(float(given), float(bound))):
+                raise refused(f"the stage '{requirement.stage}' comes with {key} = {given}, the policy wants {word} "
+                              f"{bound}", "change the config's [[stages]]")
+
+
+def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
+    """Extremes and counts that stand for single rows do not leave a party that wants several behind each."""
+    if vars(settings).get("minimum_count", cell) < cell:
+        raise refused(f"extremes and counts in the reply of task '{task.name}' may stand for fewer than {cell} rows",
+                      f"set algorithm.minimum_count = {cell}")
+    if task.name == PREPARING and any((step if isinstance(step, str) else step["name"]) == "minmax"
+                                      for step in vars(settings)["steps"]):
+        raise refused("the preparation 'minmax' reports the smallest and the largest value of a column, which are values "
+                      "of single rows", "set data.prepare = ['standardise']")
+
+
+def _outer_components(plain: object) -> list[Mapping[str, Any]]:
+    """The components in plain data that lie in no other component."""
+    if isinstance(plain, Mapping):
+        return [plain] if COMPONENT_KEY in plain else [found for value in plain.values()
+                                                       for found in _outer_components(value)]
+    return [found for value in plain for found in _outer_components(value)] if isinstance(plain, list | tuple) else []
+
+
+def _name(stage: Stage) -> str:
+    return str(type(stage).__dict__.get("__tequio__", ("", type(stage).__name__))[1])
+
+
+def refuse_unknown(run: str) -> PermissionDenied:
+    """A request of a run that was never announced here."""
+    return PermissionDenied(f"this party takes no part in the run '{run[:80]}'")
