@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tequio
 from tequio.errors import ConfigError
 from tequio.experiments.api import baseline_config, resume_run
-from tequio.experiments.config.complete import complete, config_hash
+from tequio.experiments.config.complete import complete, config_hash, with_key
+from tequio.experiments.config.toml import parse_setting
 from tequio.experiments.running.scenario import make_scenario
 from tequio.privacy.accounting import Release, epsilon_of
 
@@ -63,6 +66,45 @@ def test_what_voids_the_guarantee_is_refused_with_the_reason(reason):
         scenario(**VOIDS[reason])
     assert "this run would not be private" in str(refused.value)
     assert reason in str(refused.value)
+
+
+FAULTS = {"algorithm": {"name": "fedavg"}, "aggregator": "median", "selector": {"name": "oort", "count": 2},
+          "rules": {"largest_update": 3.0}, "contribution": "leave-one-out",
+          "stop": {"patience": 2}, "evaluation": {"at": ["parties"]}, "privacy": {"epsilon": 0.5},
+          "data": data(prepare=["standardise"], split={"validation": 0.1, "test": 0.0})}
+
+
+def test_all_that_voids_the_guarantee_is_said_at_once_and_what_to_set_makes_it_run(tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        scenario(**FAULTS)
+    reasons = refused.value.message.splitlines()[1:]
+    assert [reason[:2] for reason in reasons] == [f"{number}." for number in range(1, 9)]
+    assert refused.value.message.startswith("this run would not be private, for 8 reasons:")
+    config = given(**FAULTS, output={"folder": str(tmp_path)})
+    for reason in reasons:
+        settings = re.findall(r"set ([\w.]+ = (?:'[^']*'|\[.*?\]|{}|[\w.]+))", reason)
+        assert settings, reason
+        for setting in settings[:None if "stop.patience" in reason else 1]:
+            config = with_key(config, *parse_setting(setting))
+    assert tequio.run(config).privacy["epsilon"] <= config["privacy"]["epsilon"]
+
+
+def test_all_that_needs_single_updates_is_said_at_once_where_they_are_hidden():
+    with pytest.raises(ConfigError) as refused:
+        complete(given(stages=["secure-sum"], aggregator="median", rules={"largest_update": 3.0, "replays": "refuse"},
+                       contribution="leave-one-out"))
+    reasons = refused.value.message.splitlines()[1:]
+    assert [reason.split(": ")[-1] for reason in reasons] == [
+        "set aggregator.name = 'mean'", "leave [contribution] out", "set rules.largest_update = 0",
+        "set rules.replays = 'allow'"]
+
+
+def test_the_budget_that_a_refusal_names_is_enough_for_a_round():
+    with pytest.raises(ConfigError) as refused:
+        scenario(privacy={"epsilon": 0.5})
+    enough = float(re.search(r"set privacy.epsilon = ([\d.]+)", str(refused.value))[1])
+    assert scenario(privacy={"epsilon": enough}).ledger.affords_more()
+    assert epsilon_of({Release(1.0): 1}, 1e-5) <= enough <= epsilon_of({Release(1.0): 1}, 1e-5) + 0.01
 
 
 def test_a_void_run_may_be_had_with_a_warning_and_without_a_guarantee():

@@ -72,8 +72,8 @@ def test_a_row_counts_once_in_every_column_of_a_histogram(tmp_path):
     ("lets more cross", {"algorithm": {"name": "kmeans", "clusters": 2}}),
     ("lets more cross", {"algorithm": {**KMEANS, "minimum_count": 3}}),
     ("lets more cross", {"algorithm": {"name": "histogram-gbdt"}, "learner": "boosted-trees"}),
-    ("which are updates: use 'central-dp'", {"algorithm": {"name": "fedavg"}, "learner": "logistic"}),
-    ("which are sums over rows: use 'dp-sums'", {"stages": [{"name": "central-dp", "noise": 1.0}]}),
+    ("which are updates: set .*'central-dp'", {"algorithm": {"name": "fedavg"}, "learner": "logistic"}),
+    ("which are sums over rows: set .*'dp-sums'", {"stages": [{"name": "central-dp", "noise": 1.0}]}),
 ])
 def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
     with pytest.raises(ConfigError, match=reason):

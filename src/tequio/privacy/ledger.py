@@ -146,6 +146,10 @@ class Ledger:
         return (self._cost(further, "rdp") <= self.terms.epsilon
                 or self._cost(further, self.terms.accountant) <= self.terms.epsilon)
 
+    def after_another(self) -> float:
+        """What is spent after one more round like the last one, or after the first."""
+        return self._cost([*self.entries, *[self._another()] * self.context.releases], self.terms.accountant)
+
     def predicted(self, rounds: int, party: int) -> float:
         """What will be spent on a party after that many rounds, if all that follow are like the last one."""
         ahead = replace(self, entries=list(self.entries))

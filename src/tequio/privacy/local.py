@@ -171,11 +171,11 @@ class DistributedDP(ClippedUpdates):
             found += ["each party adds a share of the noise only, which hides nothing before it is summed: add the "
                       "stage 'secure-sum' after 'distributed-dp'"]
         if context.sampling == "poisson":
-            found += ["shares of noise add up to enough only where it is known how many parties come: use the selector "
-                      "'random', 'in-turn' or 'all'"]
+            found += ["shares of noise add up to enough only where it is known how many parties come: with a selector "
+                      "of a fixed number, set selector = 'all' (or 'random', 'in-turn')"]
         if context.step * _FEWEST_STEPS > self.clip:
             found += [f"the stage '{context.hidden}' adds in steps of {context.step:.2g}, too wide for a clip of "
-                      f"{self.clip:g}: lower its `largest` or set bits = 64"]
+                      f"{self.clip:g}: lower its `largest` or set bits = 64 there"]
         if self.noise is not None and self._reach(context) > context.largest:
             found += [f"updates with their noise reach up to {self._reach(context):.3g}, and '{context.hidden}' has "
                       f"room for {context.largest:g}: raise its `largest`"]

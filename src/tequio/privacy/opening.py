@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
     from tequio.privacy.mechanism import Mechanism
 
 
-def mechanism_of(stages: Sequence[Stage]) -> Mechanism | None:
-    """The one mechanism that makes a run private; nothing where there is none."""
-    found = [stage.mechanism for stage in stages if stage.mechanism is not None]
-    if len(found) > 1:
-        raise ConfigError("two stages add noise for privacy, and what they promise does not add up to one promise",
-                          remedy="keep one of them")
-    return found[0] if found else None
-
-
 def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, rounds: int, *,
                 voids: Sequence[str] = (), caveats: Sequence[str] = (),
                 allow_void: bool = False) -> tuple[Algorithm, Ledger | None]:
@@ -53,31 +45,69 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
     stages, local = parts.stages, parts.local
     if isinstance(local, PrivateTraining):  # the stage that keeps its ledger
         stages = (SilentTraining(noise=local.noise), *stages)
-    mechanism = mechanism_of(stages)
-    if mechanism is None:
+    mechanisms = [stage.mechanism for stage in stages if stage.mechanism is not None]
+    if not mechanisms:
         if terms.epsilon:
             raise ConfigError(f"privacy.epsilon = {terms.epsilon:g} is a budget, and nothing in this run is private",
                               remedy='add a stage that adds noise, such as: [[stages]] name = "central-dp"')
         return algorithm, None
+    mechanism = mechanisms[0]
     context = context_of(algorithm, federation, rounds, mechanism)
-    found = (*objections(mechanism, algorithm, context, federation.rules, federation.schema), *voids)
-    _refuse(found, allow_void)
+    found = [*_about_several(mechanisms), *objections(mechanism, algorithm, context, federation.rules,
+                                                      federation.schema), *voids]
     caveats = (*caveats, *_too_large(terms, context), *_told_on_the_way(mechanism, stages, context))
     terms = replace(terms, accountant=mechanism.accountant or terms.accountant)
-    noise = _calibrated(mechanism, terms, context) if mechanism.noise is None else mechanism.noise
-    if mechanism.noise is None:
-        _refuse(mechanism.opened(noise, context).objections(context), allow_void)
-    ledger = Ledger(terms, mechanism, context, found, caveats)
+    noise, problem = _noise_of(mechanism, terms, context)
+    found += [problem] if problem else mechanism.opened(noise, context).objections(context)
+    found = list(dict.fromkeys(found))
+    if problem and allow_void:  # without noise it is not worth a warning
+        raise ConfigError(problem)
+    ledger = Ledger(terms, mechanism, context, (), caveats)
     ledger.mechanism = mechanism.opened(noise, context, ledger)
+    if not allow_void:
+        _refuse([*found, *_about_budget(ledger, problem)])
+    ledger.voids = tuple(found)
     stages = tuple(stage if stage.mechanism is None else ledger.mechanism for stage in stages)
     trained = {"local": replace(local, noise=noise)} if isinstance(local, PrivateTraining) else {}
     return replace(algorithm, stages=stages, **trained), ledger  # type: ignore[call-arg]
 
 
-def _refuse(found: Sequence[str], allow_void: bool) -> None:
-    if found and not allow_void:
-        raise ConfigError(f"this run would not be private: {found[0]}",
+def _refuse(found: Sequence[str]) -> None:
+    """Refuse with all reasons at once, and with what to set for each."""
+    if found:
+        reasons = f": {found[0]}" if len(found) == 1 else f", for {len(found)} reasons:" + "".join(
+            f"\n{number}. {reason}" for number, reason in enumerate(found, 1))
+        raise ConfigError(f"this run would not be private{reasons}",
                           remedy="or set privacy.when_void = 'warn' to run it without any guarantee")
+
+
+def _about_several(mechanisms: Sequence[Mechanism]) -> list[str]:
+    first, *rest = (name_of(type(mechanism)) for mechanism in mechanisms)
+    return [f"'{other}' adds noise for privacy like '{first}', and what the two promise does not add up to one "
+            f"promise: leave '{other}' out" for other in rest]
+
+
+def _about_budget(ledger: Ledger, problem: str) -> list[str]:
+    """A budget that ends the run before it begins."""
+    costs = 0.0 if problem or not ledger.terms.epsilon else ledger.after_another()
+    if costs <= ledger.terms.epsilon:
+        return []
+    if not isfinite(costs):
+        return [f"privacy.epsilon = {ledger.terms.epsilon:g} is a budget, and this noise protects nothing: leave "
+                "`noise` out, and it is calibrated"]
+    enough = ceil(100 * costs) / 100
+    return [f"privacy.epsilon = {ledger.terms.epsilon:g} does not pay for a single round with this noise, which costs "
+            f"{costs:.4g}: set privacy.epsilon = {enough:g}, or leave `noise` out, and it is calibrated"]
+
+
+def _noise_of(mechanism: Mechanism, terms: Terms, context: Context) -> tuple[float, str]:
+    """How much noise is added, or why that cannot be known."""
+    if mechanism.noise is not None:
+        return mechanism.noise, ""
+    try:
+        return _calibrated(mechanism, terms, context), ""
+    except ConfigError as cause:
+        return 0.0, f"{cause.message}: {cause.remedy}"
 
 
 def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechanism: Mechanism) -> Context:
@@ -127,7 +157,7 @@ def _calibrated(mechanism: Mechanism, terms: Terms, context: Context) -> float:
     """Just enough noise for the budget to last for all rounds."""
     if not terms.epsilon:
         raise ConfigError("nothing says how much noise the run's privacy stage adds",
-                          remedy="set the stage's noise, or a budget: privacy.epsilon")
+                          remedy="set privacy.epsilon = 4 or another budget, or the stage's `noise`")
     bills = len(mechanism.spent(mechanism.planned(1.0, context), context))
     return max(noise_for(terms.epsilon, terms.delta, partial(_bill, mechanism, context, index), terms.accountant)
                for index in range(bills))
@@ -162,11 +192,11 @@ def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rul
     yield from _about_algorithm(mechanism, algorithm, context, disclosure)
     if parts.selector is not None and parts.selector.sampling is None:
         yield (f"the selector '{name_of(type(parts.selector))}' chooses by what it learns of the parties, and that "
-               "choice is not noised: use 'poisson', 'random', 'in-turn' or 'all'")
+               "choice is not noised: set selector = 'all' (or 'poisson', 'random', 'in-turn')")
     if mechanism.place != "party":
         yield from _about_the_sum(parts.aggregator, rules)
     if parts.contribution is not None:
-        yield ("contributions are computed from the parties' own updates and published: leave [contribution] out")
+        yield "contributions are computed from the parties' own updates and published: set contribution = {}"
     if mechanism.protects == "training":
         yield from _about_training(algorithm, context, disclosure)
     yield from mechanism.objections(context)
@@ -176,24 +206,24 @@ def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Contex
                      disclosure: Disclosure | None) -> Iterator[str]:
     name = name_of(type(algorithm))
     if disclosure is None:
-        yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: use one "
-               f"such as 'fedavg', 'fedprox' or 'fedadam', or see: tequio show {name}")
+        yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: set "
+               f"algorithm = 'fedavg' (or 'fedprox', 'fedadam'), or see: tequio show {name}")
     elif bool(disclosure.moves) != (mechanism.protects == "sums"):
         sends, fitting = ("sums over rows", "'dp-sums'") if disclosure.moves else ("updates", "'central-dp'")
         yield (f"the stage '{name_of(type(mechanism))}' does not protect what the algorithm '{name}' sends, which are "
-               f"{sends}: use {fitting}")
+               f"{sends}: set [[stages]] name = {fitting}")
     elif disclosure.counts_answers and context.sampling == "poisson":
         yield (f"the algorithm '{name}' uses how many parties answered, which under Poisson sampling tells whether one "
-               "was there: use the selector 'random'")
+               "was there: set selector.name = 'random'")
 
 
 def _about_the_sum(aggregator: Aggregator | None, rules: Rules) -> Iterator[str]:
     if aggregator is not None and not isinstance(aggregator, Mean):
         yield (f"the aggregator '{name_of(type(aggregator))}' is not a mean, so that one party may move it by more "
-               "than its clipped update: use 'mean'")
+               "than its clipped update: set aggregator = 'mean'")
     if rules.largest_update:
         yield ("rules.largest_update leaves parties out by comparing them with others, so that one changes what the "
-               "rest add: set it to 0")
+               "rest add: set rules.largest_update = 0")
 
 
 def _about_training(algorithm: Algorithm, context: Context, disclosure: Disclosure | None) -> Iterator[str]:
@@ -201,8 +231,8 @@ def _about_training(algorithm: Algorithm, context: Context, disclosure: Disclosu
         yield (f"the algorithm '{name_of(type(algorithm))}' also sends gradients that its private training has not "
                "noised: set algorithm.control_from = 'path'")
     if not isinstance(algorithm.components.learner, TorchLearner):
-        yield ("only torch learners can be trained by 'dp-sgd', which needs the gradients of single rows: choose "
-               "'logistic' or 'mlp'")
+        yield ("only torch learners can be trained by 'dp-sgd', which needs the gradients of single rows: take "
+               "another: set learner = 'logistic' (or 'mlp')")
     if context.buffers:
         yield (f"'dp-sgd' noises gradients, and '{min(context.buffers)}' follows from the rows without them: choose a "
-               "learner without batch norm")
+               "learner without batch norm, or set learner = 'mlp'")

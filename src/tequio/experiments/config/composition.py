@@ -229,7 +229,7 @@ def check_composition(config: Config) -> None:
         reasons = "".join(f"\n{number}. {what} does not go with it: {why}: {remedy}"
                           for number, (what, why, remedy) in enumerate(found, 1))
         raise ConfigError(f"the stage '{name}' shows the coordinator a sum and no single update, and {len(found)} "
-                          f"settings need single ones: {reasons}", remedy=f"or leave the stage '{name}' out")
+                          f"settings need single ones:{reasons}", remedy=f"or leave the stage '{name}' out")
 
 
 def _needs_single_updates(config: Config, hiding: Stage,

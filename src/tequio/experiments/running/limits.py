@@ -142,9 +142,6 @@ def with_ledger(config: Config, algorithm: Algorithm, population: Population, ru
     algorithm, ledger = open_ledger(algorithm, federation, terms, config.rounds,
                                     voids=(*_chosen_by_rows(config), *_conspiracy(hostility)),
                                     caveats=tuple(_told_exactly(config)), allow_void=told.when_void == "warn")
-    if ledger is not None and not ledger.affords_more():
-        raise ConfigError(f"privacy.epsilon = {told.epsilon:g} does not pay for a single round with this noise",
-                          remedy="add more noise (or leave `noise` out, and it is calibrated), or raise the budget")
     return algorithm, ledger
 
 
@@ -249,17 +246,18 @@ def _chosen_by_rows(config: Config) -> Iterator[str]:
     stop, how = config.stop, config.data
     if (stop.target is not None or stop.patience) and how.split.validation and "parties" in config.evaluation.at:
         yield ("stop.target and stop.patience look at the parties' own validation rows: judge models on rows of the "
-               "coordinator (data.validation = 0.1, data.split.validation = 0)")
+               "coordinator, set data.validation = 0.1 and set data.split.validation = 0 and set evaluation.at = "
+               "['coordinator']")
     fitted = [step for step in preparations(how.steps) if step.looks_at_rows()]
     if fitted and how.prepare_scope == "federated":
         yield ("data.prepare shares exact statistics of the parties' rows: set data.prepare_scope = 'local', or "
-               "prepare the data beforehand")
+               "prepare the data beforehand and set data.prepare = []")
 
 
 def _conspiracy(hostility: Hostility | None) -> Iterator[str]:
     if hostility is not None and type(hostility.what).conspire is not Attack.conspire:
         yield (f"the attack '{hostility.attack}' is made by parties that see everybody's updates before they are "
-               "summed: choose one that does not")
+               "summed: set attack.name = 'sign-flip', or another that does not")
 
 
 def _told_exactly(config: Config) -> Iterator[str]:
