@@ -49,7 +49,7 @@ class World:
 
 
 def w(*values: float) -> dict[str, Any]:
-    return {"w": np.array(values)}
+    return {"w": np.array(values, dtype=np.float64)}
 
 
 @pytest.mark.parametrize("wrong", [w(1, 2), {"v": np.ones(3)}, np.ones(3), None, {}])

@@ -41,6 +41,10 @@ class Attack:
     def check(self, now: Circumstances) -> None:
         """Refuse settings under which the attack would do nothing, with a setting that works."""
 
+    def most_rows(self, rows: int) -> int:
+        """The most that `poison` makes of a number of rows; a hostile party reports no fewer when it joins."""
+        return rows
+
     def poison(self, rows: Dataset, rng: np.random.Generator) -> Dataset:
         """The rows that a hostile party trains on instead of its own."""
         return rows

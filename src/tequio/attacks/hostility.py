@@ -142,6 +142,10 @@ class Hostility(Stage):
             answers[place] = replace(answers[place], payload={**own, _UPDATE: update, MOVED: moved})
         return replace(replies, answers=tuple(answers))
 
+    def claimed_rows(self, party: int, rows: int) -> int:
+        """A hostile party has reported as many as it trains on."""
+        return self.what.most_rows(rows) if party in self.hostile else rows
+
     def received(self, federation: Federation, replies: Replies) -> None:
         """Note how far hostile parties strayed from what they would have sent, so that no effect is seen as none."""
         moved = {federation.name(reply.party): float(reply.payload[MOVED]) for reply in replies

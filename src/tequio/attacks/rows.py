@@ -77,6 +77,10 @@ class Backdoor(Attack):
     share: Share = 0.5
     scale: Annotated[float, Ge(0)] = 0.0
 
+    def most_rows(self, rows: int) -> int:
+        """The rows and their copies."""
+        return rows + round(self.share * rows)
+
     def poison(self, rows: Dataset, rng: np.random.Generator) -> Dataset:
         """The party's rows, followed by triggered copies of some."""
         self._check(rows)

@@ -200,8 +200,7 @@ class Federation:
         working = present if timed is None else timed.working
         outcomes = self._carry(working, task, sent, settings, each, stages)
         answers = sorted((reply for outcome in outcomes for reply in outcome.replies), key=lambda reply: reply.party)
-        withheld = frozenset(name for stage in stages for name in stage.spec.withholds) if stages else None
-        faults = [fault for outcome in outcomes for fault in self._faults(task, outcome, check, withheld)]
+        faults = [fault for outcome in outcomes for fault in self._faults(task, outcome, check, stages)]
         failures = [*faults, *(failure for outcome in outcomes for failure in outcome.failures)]
         unsound = {fault.party for fault in faults}
         replies: Replies[R] = Replies(tuple(reply for reply in answers if reply.party not in unsound),
@@ -277,18 +276,21 @@ class Federation:
         return [self.engine.collect() for _ in chunks]
 
     def _faults(self, task: Task[Any, R], outcome: Outcome, check: Callable[[R, str], object] | None,
-                withheld: frozenset[str] | None) -> list[Failure]:
+                stages: Sequence[Stage]) -> list[Failure]:
         """What is wrong with the answers of a chunk. Where all are sound side by side, each one is."""
         if check is None and task.check is None and outcome.columns is not None:
             rows = self.sizes[[reply.party for reply in outcome.replies]]
             if not fault_of_columns(task.reply, outcome.columns, rows) and _finite(outcome.columns):
                 return []
-        return [fault for reply in outcome.replies if (fault := self._fault(task, reply, check, withheld))]
+        return [fault for reply in outcome.replies if (fault := self._fault(task, reply, check, stages))]
 
     def _fault(self, task: Task[Any, R], reply: Reply[R], check: Callable[[R, str], object] | None,
-               withheld: frozenset[str] | None) -> Failure | None:
+               stages: Sequence[Stage]) -> Failure | None:
         """What is wrong with an answer, if anything."""
-        rows = int(self.sizes[reply.party]) if 0 <= reply.party < len(self) else None  # none of a merged reply
+        withheld = frozenset(name for stage in stages for name in stage.spec.withholds) if stages else None
+        rows = int(self.sizes[reply.party])
+        for stage in stages:
+            rows = stage.claimed_rows(reply.party, rows)
         wrong = fault_of(task.reply, reply.payload, withheld=withheld, rows=rows)  # type: ignore[arg-type]
         if wrong:
             return Failure(reply.party, wrong, "set rules.on_failure = 'continue' to go on without such parties")

@@ -124,6 +124,10 @@ class Stage:
     def after_aggregate(self, federation: Federation, aggregated: Aggregated) -> None:
         """At the coordinator, after aggregation."""
 
+    def claimed_rows(self, party: int, rows: int) -> int:
+        """How many rows a party is taken to have: those that it reported, or more under a simulated attack."""
+        return rows
+
     def capacity(self) -> SumCapacity | None:
         """What a hidden sum has to be sized for, where this stage fixes that."""
         return None

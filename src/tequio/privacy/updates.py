@@ -94,13 +94,27 @@ def split(value: Payload) -> tuple[Arrays, Payload]:
     return arrays, {name: item for name, item in value.items() if name not in arrays}
 
 
-def received(replies: Replies, decode: Callable[[Payload], Payload], mark: str) -> Replies:
-    """The replies with every update decoded; a party whose reply cannot be read back has failed."""
+ALWAYS_ALLOWED = 1 << 20
+"""An update may have this many numbers, however short the model is that it was made from."""
+
+
+def received(replies: Replies, decode: Callable[[Payload], Payload], mark: str,
+             claimed: Callable[[Payload], int] | None = None) -> Replies:
+    """The replies with every update decoded; a party whose reply cannot be read back has failed.
+
+    `claimed` says how many numbers an encoded update is said to have. They are bounded before anything is decoded, by
+    the length of what the party was sent, in which a number took two bytes or more.
+    """
     answers, failures = [], list(replies.failures)
     for reply in replies:
+        most = max(reply.bytes_down, ALWAYS_ALLOWED)
         try:
-            found = {name: decode(value) for name, value in reply.payload.items()
-                     if is_encoded(value) and value["by"] == mark}
+            encoded = {name: value for name, value in reply.payload.items()
+                       if is_encoded(value) and value["by"] == mark}
+            size = sum(map(claimed or _numbers_laid_out, encoded.values()))
+            if size > most:
+                raise PayloadError(f"an update claims to have {size} numbers, but the model sent allows {most}")
+            found = {name: decode(value) for name, value in encoded.items()}
             if not all(is_finite(split(value)[0].values()) for value in found.values()):
                 raise PayloadError("its reply has values that are not finite")
             answers.append(replace(reply, payload={**reply.payload, **found}))
@@ -109,6 +123,10 @@ def received(replies: Replies, decode: Callable[[Payload], Payload], mark: str) 
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as cause:
             failures.append(Failure(reply.party, f"its update cannot be decompressed: {cause!r}"))
     return replace(replies, answers=tuple(answers), failures=tuple(failures))
+
+
+def _numbers_laid_out(content: Payload) -> int:
+    return numbers_of(content["layout"])
 
 
 def as_vector(update: Arrays) -> NDArray[np.float32]:

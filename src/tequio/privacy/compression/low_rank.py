@@ -36,6 +36,11 @@ class _Factors(TypedDict, total=False):
     right: dict[str, NDArray[np.float32]]
 
 
+def _numbers_in(content: Payload) -> int:
+    """How many numbers the products of the factors would have together."""
+    return numbers_of([(key, kind, shape) for key, (kind, shape) in content["shapes"].items()])
+
+
 @register("stage", "low-rank", paper="Vogels et al., 2019")
 @dataclass(frozen=True)
 class LowRank(Stage):
@@ -63,7 +68,7 @@ class LowRank(Stage):
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """Matrices again."""
-        return received(replies, self._decode, "low-rank")
+        return received(replies, self._decode, "low-rank", _numbers_in)
 
     def _encode(self, party: Party, name: str, update: Payload) -> Payload:
         content: Payload = {}
