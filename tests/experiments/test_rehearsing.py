@@ -16,7 +16,6 @@ from tequio.engines.network import wire
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.homes import PartyHome
 from tequio.engines.network.hub import Hub, Link
-from tequio.engines.network.policy import Budget, Policy
 from tequio.engines.network.rehearsal import RehearsingSite
 from tequio.engines.network.site import Site, answer
 from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
@@ -26,6 +25,7 @@ from tequio.experiments.config.complete import complete
 from tequio.experiments.deploying.rehearsing import document, rehearse
 from tequio.experiments.deploying.remote import run_with_parties
 from tequio.experiments.showing.rehearsal import rehearsal_lines
+from tequio.gate.policy import Budget, Policy
 
 SCHEMA = Schema((Feature("a"), Feature("b"), Feature("c", ("x", "y"))), Target("classes", ("no", "yes"), "ill"))
 SIZES = {"north": 200, "south": 150, "east": 140}
@@ -272,5 +272,5 @@ def test_a_privacy_budget_that_does_not_pay_for_all_rounds_is_found_out_before_t
     for rounds, verdict in ((3, "takes part"), (4, "refuses")):
         found = federation.ready(**LOCAL, rounds=rounds)
         assert found["parties"]["south"]["verdict"] == verdict
-    assert "would take the privacy loss of all its runs above" in found["parties"]["south"]["cause"]
+    assert "would take the privacy loss of these rows" in found["parties"]["south"]["cause"]
     assert not (federation.folder / "south" / "budget.json").exists()

@@ -57,8 +57,8 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run as it is announced to one party.
 
     `work` are the tables of its config that decide what is done with rows, `components` all components that tasks may
-    come with, `stages` those of updates. `index` and `overrides` are this party's own. `predicts` and `tell` belong to a
-    question to a trained model, `columns` to parties that hold different columns of the same rows.
+    come with, `stages` those of updates. `index` and `overrides` are this party's own. `predicts` and `tell` belong to
+    a question to a trained model, `columns` to parties that hold different columns of the same rows.
     """
 
     name: Name

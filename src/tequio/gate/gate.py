@@ -91,7 +91,10 @@ def judge_run(policy: Policy, announcement: Announcement, authority: str, rows: 
     if announcement.parties < policy.minimum_parties:
         raise refused(f"the run has {announcement.parties} parties, the policy wants at least "
                       f"{policy.minimum_parties}", "lower 'minimum_parties' if that is too strict")
-    check_components(announcement.components, policy, "the announcement")
+    described = {key: value for key, value in announcement.learner.items() if key != "name"}
+    learner = [{COMPONENT_KEY: ["learner", announcement.learner["name"]], "parameters": described}] \
+        if "name" in announcement.learner else []
+    check_components([*announcement.components, *learner], policy, "the announcement")
     check_steps(announcement.preparation.steps, policy)
     _check_overrides(policy, announcement.overrides)
 
@@ -147,8 +150,8 @@ class Gate:
             raise refused(f"the task '{name[:80]}' is no part of the algorithm '{self.announcement.algorithm}'",
                           "list it under 'tasks' if it is wanted")
         if not 0 <= round <= max(self.announcement.rounds, 1):
-            raise refused(f"the task '{name}' is for round {round}, and {self.announcement.rounds} rounds were announced",
-                          "announce the rounds that take place")
+            raise refused(f"the task '{name}' is for round {round}, and {self.announcement.rounds} rounds were "
+                          "announced", "announce the rounds that take place")
         task = find_task(name)
         check_components([settings, list(stages)], policy, f"task '{name}'")
         if "steps" in settings:
@@ -168,14 +171,16 @@ class Gate:
         for spec in _outer_components([settings, list(stages)]):
             kind, name = spec[COMPONENT_KEY]
             known = self._announced.get((kind, name))
+            if kind == "training" and task in PROTOCOL_TASKS:
+                continue  # it says only what the virtual clock charges
             if known is None:
                 raise refused(f"task '{task}' comes with the {kind} '{name}', which was not announced",
                               "announce every component of the run")
             given, agreed = spec["parameters"], known["parameters"]
             wrong = next((key for key in agreed if given.get(key) != agreed[key] and key not in _MOVING), None)
             if wrong is not None and not self._announced_otherwise(spec):
-                raise refused(f"task '{task}' comes with {wrong} = {str(given.get(wrong))[:80]} in the {kind} '{name}', "
-                              f"and {str(agreed[wrong])[:80]} was announced", "announce what the run does")
+                raise refused(f"task '{task}' comes with {wrong} = {str(given.get(wrong))[:80]} in the {kind} "
+                              f"'{name}', and {str(agreed[wrong])[:80]} was announced", "announce what the run does")
 
     def _announced_otherwise(self, spec: Mapping[str, Any]) -> bool:
         """Whether the same component was announced with other parameters as well."""
@@ -336,13 +341,15 @@ def _check_stage(requirement: Requirement, task: AnyTask, stages: Sequence[Stage
     found = next((stage for stage in stages if _name(stage) == requirement.stage), None)
     if found is None:
         raise refused(f"the policy wants the reply of task '{task.name}' to pass the stage '{requirement.stage}', and "
-                      "the run has none", "add it to the config's [[stages]], or the task to 'exempt_tasks' of the policy")
+                      "the run has none",
+                      "add it to the config's [[stages]], or the task to 'exempt_tasks' of the policy")
     acts_on = found.mechanism.protects if found.mechanism is not None else "updates"
     fits = isinstance(task.reveals, Sums) if acts_on == "sums" else task.reveals is Reveals.UPDATE and (
         acts_on != "training" or task.by_training)
     if not fits:
         raise refused(f"the stage '{requirement.stage}' does not act on what the task '{task.name}' reveals "
-                      f"({what_it_reveals(task)})", "list the task under 'exempt_tasks' if its reply may leave as it is")
+                      f"({what_it_reveals(task)})",
+                      "list the task under 'exempt_tasks' if its reply may leave as it is")
     parameters = vars(found)
     for bounds, fit, word in ((requirement.at_least, float.__ge__, "at least"),
                               (requirement.at_most, float.__le__, "at most")):
@@ -360,8 +367,8 @@ def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
                       f"set algorithm.minimum_count = {cell}")
     if task.name == PREPARING and any((step if isinstance(step, str) else step["name"]) == "minmax"
                                       for step in vars(settings)["steps"]):
-        raise refused("the preparation 'minmax' reports the smallest and the largest value of a column, which are values "
-                      "of single rows", "set data.prepare = ['standardise']")
+        raise refused("the preparation 'minmax' reports the smallest and the largest value of a column, which are "
+                      "values of single rows", "set data.prepare = ['standardise']")
 
 
 def _outer_components(plain: object) -> list[Mapping[str, Any]]:

@@ -13,8 +13,8 @@ from tequio.errors import ConfigError, PermissionDenied, nearest
 
 FOLDER = Path(__file__).parent / "policies"
 _SMALLEST_CELL = 5
-_OWN_TRAINING = ("epochs", "steps", "batch", "optimizer", "learning_rate", "momentum", "weight_decay", "decay", "shuffle",
-                 "optimizer_memory")
+_OWN_TRAINING = ("epochs", "steps", "batch", "optimizer", "learning_rate", "momentum", "weight_decay", "decay",
+                 "shuffle", "optimizer_memory")
 
 
 class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and 0 < self.delta < 1 and self.evaluation_noise >= 0):
-            raise ValueError("a budget needs epsilon above 0, delta between 0 and 1, and evaluation_noise of at least 0")
+            raise ValueError("a budget needs epsilon above 0, delta between 0 and 1, and evaluation_noise from 0")
 
 
 class OwnSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,8 +105,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("evaluation = 'exact' counts test rows exactly: set tell_rows = 'exact', or evaluation = "
                              "'coarse'")
         if self.evaluation == "coarse" and self.tell_rows == "no":
-            raise ValueError("evaluation = 'coarse' says about how many test rows there are: set tell_rows = 'hundreds', "
-                             "or evaluation = 'no'")
+            raise ValueError("evaluation = 'coarse' says about how many test rows there are: set tell_rows = "
+                             "'hundreds', or evaluation = 'no'")
 
     @property
     def protects_rows(self) -> bool:

@@ -7,7 +7,6 @@ others fail by name, with the reason. With `only_try` nothing is refused: what w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,8 @@ from tequio.gate.release import released
 from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tequio.federation.exchange import Announcement, Engine, Order, Reply
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population

@@ -21,11 +21,11 @@ from tequio.algorithms.personal.per_fedavg import PerFedAvg
 from tequio.algorithms.personal.pfedme import PFedMe
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Split
-from tequio.engines.network.policy import tasks_of
 from tequio.errors import ConfigError
 from tequio.federation.algorithm import part_types
 from tequio.federation.evaluation import OwnModel
 from tequio.federation.population import state_name
+from tequio.gate.tasks import tasks_of
 from tequio.learners.learner import LocalTraining
 
 RATE = toy.FULL_BATCH.learning_rate  # 0.5
@@ -261,4 +261,4 @@ def test_own_steps_of_apfl_are_clipped_and_per_fedavg_has_no_weight_decay() -> N
 def test_a_policy_that_allows_an_algorithm_allows_its_evaluation(name: str) -> None:
     made = registry.find("algorithm", name).component(**toy.parts())
     asked = (made.inference.on_own, made.inference.on_sent, made.inference.fingerprint)
-    assert {task.name for task in asked} <= tasks_of(name)
+    assert {task.name for task in asked} <= tasks_of(frozenset({("algorithm", name)}))

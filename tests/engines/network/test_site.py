@@ -69,7 +69,8 @@ def make_site(party_home, tmp_path, **policy):
     dataset = Dataset.of(Schema.of_numbers(["a", "b"], Target("classes", ("no", "yes"))),
                          np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2)
     policy.setdefault("tasks", TASKS)
-    return Site(type(party_home)(tmp_path), OwnRows("north", dataset), Policy(**policy), Telemetry(AuditLog(tmp_path / "audit.jsonl")))
+    return Site(type(party_home)(tmp_path), OwnRows("north", dataset), Policy(**policy),
+                Telemetry(AuditLog(tmp_path / "audit.jsonl")))
 
 
 TASKS = ("site test.count", "site test.fail", "site test.rows", "site test.update", "site test.nothing", "train")
@@ -226,7 +227,8 @@ def test_runs_with_names_that_lead_elsewhere_are_declined(site, tmp_path):
     ({}, "site test.nothing", [], {}, "no task 'site test.nothing' is installed"),
     ({}, "site test.count", [], {"learner": {"$component": ["learner", "torch"],
                                              "parameters": {"module": "shutil:rmtree"}}}, "'shutil:rmtree'"),
-    ({"require": ({"stage": "local-dp"},)}, "site test.update", [], {}, "pass the stage 'local-dp', and the run has none"),
+    ({"require": ({"stage": "local-dp"},)}, "site test.update", [], {},
+     "pass the stage 'local-dp', and the run has none"),
     ({"require": ({"stage": "local-dp", "at_least": {"noise": 1.0}},)}, "site test.update", [NOISE], {},
      "noise = 0.5, the policy wants at least 1.0"),
     ({"maximum_reply_megabytes": 0.00001}, "site test.count", [], {}, "more than 1e-05 MB"),

@@ -132,8 +132,8 @@ class RehearsingSite(Site):
             copyfile(own.path, DatasetLedger(home.folder, _LEDGER).path)
         site = _Stand(home, OwnRows(self._holding.name, rows),
                       # The run was judged by the party's own number of rows above; a person is asked below.
-                      structs.replace(self.policy, minimum_rows=0, split=None, approval="none"), _Notes(self._telemetry),
-                      max(rounds, 1))
+                      structs.replace(self.policy, minimum_rows=0, split=None, approval="none"),
+                      _Notes(self._telemetry), max(rounds, 1))
         said = site.begin(run, payloads.encode({key: value for key, value in facts.items() if key != REHEARSAL}))
         if not isinstance(said, Ready):
             self._forget(None)

@@ -161,7 +161,8 @@ class Site:
         engagement.journal.add(record)
         engagement.journal.prune(request.keep)
         if engagement.question is not None:
-            engagement.question.done(request.task, record.state, engagement.population.whole(engagement.announcement.index))
+            rows = engagement.population.whole(engagement.announcement.index)
+            engagement.question.done(request.task, record.state, rows)
         return record
 
     def _execute(self, engagement: _Engagement, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
@@ -231,7 +232,7 @@ class Site:
         rows = PartyRows(len(data.train), len(data.validation), len(data.test))
         if self._holding.rows and rows.train < self.policy.minimum_rows:
             raise refused(f"it wants at least {self.policy.minimum_rows} rows behind each reply, and this split leaves "
-                          "fewer to train on", "train on a larger share: lower data.split.validation and data.split.test")
+                          "fewer to train on", "lower data.split.validation and data.split.test")
         return Gate(self.policy, told, rows, population.schema, ledger=ledger, run=run,
                     by=self._authority or "coordinator")
 
@@ -265,7 +266,7 @@ class Site:
         return replace(population, seed=seed)
 
     def _own_split(self, told: Announcement) -> tuple[Split, int]:
-        """How this party splits its rows, once and for all: as its policy says, or as the first run that it took part in
+        """How this party splits its rows, once and for all: as its policy says, or as the first run that it accepted
         asked for. A run that wants another split is refused, as two splits of the same rows show single ones."""
         own, seed, fingerprint = self._kept_split(told)
         path = self._home.folder / _SPLITS

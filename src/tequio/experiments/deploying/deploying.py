@@ -300,8 +300,8 @@ def proposed_config(home: Path, text: str, *, wait: float = 0.0) -> Config:
         raise ConfigError(f"the proposal is not valid TOML: {cause}", remedy="correct that line") from None
     for key in _NOT_PROPOSED:
         if key in given:
-            raise ConfigError(f"a proposal cannot hold '{key}'", remedy=f"leave '{key}' out, or ask the operator to run "
-                                                                        "it: tequio coordinator run FILE.toml")
+            raise ConfigError(f"a proposal cannot hold '{key}'", remedy=f"leave '{key}' out, or ask the operator to "
+                                                                        "run it: tequio coordinator run FILE.toml")
     data = given.get("data")
     if (data.get("name") if isinstance(data, dict) else data) != REAL_PARTIES:
         raise ConfigError("a proposal is about the rows of real parties", remedy=f"set data.name = '{REAL_PARTIES}'")

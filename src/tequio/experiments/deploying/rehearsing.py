@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
-from tequio.data.dataset import schema_to_json
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.hub import RunMailbox
 from tequio.engines.network.rehearsal import MOST_ROUNDS
@@ -27,6 +26,7 @@ from tequio.experiments.config.complete import build_named, resolved_toml
 from tequio.experiments.config.tables import Stop
 from tequio.experiments.deploying.remote import (
     REAL_PARTIES,
+    agreed_schema,
     by_columns,
     check_real,
     population_of,
@@ -35,6 +35,7 @@ from tequio.experiments.deploying.remote import (
 from tequio.experiments.running import store
 from tequio.experiments.running.recording import Recorder, ignore
 from tequio.experiments.running.runner import Run, announcement_of
+from tequio.experiments.running.scenario import make_algorithm
 from tequio.federation import payload as payloads
 from tequio.registry import build
 
@@ -201,7 +202,8 @@ def _attempt(config: Config, service: Gateway, roster: Mapping[str, Hello], plac
     engine = RehearsingEngine(service, found, config, turn)
     with closing(engine):
         population = population_of(config, roster)
-        announcement = announcement_of(config, place, {"schema": schema_to_json(population.schema)})
+        announcement = announcement_of(config, place, {"schema": agreed_schema(config, roster, population)},
+                                       make_algorithm(config))
         try:
             found.verdicts |= engine.judged(population, announcement, config.engine["wait"])
             if set(roster) - set(found.willing):

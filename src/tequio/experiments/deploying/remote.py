@@ -96,7 +96,7 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
     algorithm = make_algorithm(config)
     config = with_steps(config, population, algorithm)
     test = _test_rows(config, population)
-    agreed = schema_to_json(population.schema) if by_columns(config) else next(iter(roster.values())).schema
+    agreed = agreed_schema(config, roster, population)
     preparation = _preparation(config, engine, population, place, agreed, algorithm)
     reading = Reading(population.schema, "float64", missing=population.dataset.source.missing)
     if preparation:
@@ -118,6 +118,11 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
                     reading=reading,
                     headline=headline_of(config.evaluation.headline, population.schema.target, test),
                     ignorance=loss_of_ignorance(judged))
+
+
+def agreed_schema(config: Config, roster: Mapping[str, Hello], population: Population) -> str:
+    """What the columns mean, as parties are told: what all of them greeted with, or what they have together."""
+    return schema_to_json(population.schema) if by_columns(config) else next(iter(roster.values())).schema
 
 
 def _no_rows(schema: Schema) -> Dataset:

@@ -60,7 +60,7 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
     scenario = scenario or make_scenario(config, dataset)
     engine = engine or make_engine(config)
     if config.policy and isinstance(engine, Announcing):
-        raise ConfigError("[policy] is for simulated parties, and the parties of this engine have policies of their own",
+        raise ConfigError("[policy] is for simulated parties, and those of this engine have policies of their own",
                           remedy="leave policy out, and write a policy.toml in each party's folder")
     parent_is_new = not os.path.exists(config.output.folder)
     place = folder or store.new_folder(config.output.folder, config.name, config_hash(config))
