@@ -225,6 +225,52 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
     show_audit(home / "audit.jsonl", as_json)
 
 
+@app.command()
+def ledger(home: Home = _HOME, as_json: Json = False) -> None:
+    """Show what was released about your rows: in which runs, for whom and when, and what is left of the budget."""
+    from tequio.gate.policy import read_policy
+
+    place = _place(home)
+    budget = read_policy(place.policy).budget
+    delta = 1e-5 if budget is None else budget.delta
+    found = [{"rows": rows.path.stem, "delta": delta, "epsilon": rows.epsilon(delta),
+              "budget": None if budget is None else budget.epsilon,
+              "left": None if budget is None else rows.left(budget.epsilon, delta),
+              "runs": rows.lines(delta)} for rows in place.ledgers()]
+    if as_json:
+        return typer.echo(json.dumps(found))
+    if not found:
+        typer.echo("Nothing is counted: the party's policy has no budget." if budget is None else
+                   "Nothing was released under the budget so far.")
+    for one in found:
+        _show_ledger(one)
+    return None
+
+
+def _show_ledger(found: Plain) -> None:
+    """The ledger of one table, in 80 columns."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from tequio.engines.network.approving import visible
+
+    console, budget = Console(), found["budget"]
+    left = "the policy has no budget" if budget is None else f"{found['left']:.4g} of a budget of {budget:g}"
+    console.print(f"rows      {found['rows'][:12]}\nspent     epsilon {found['epsilon']:.4g} at delta "
+                  f"{found['delta']:g}, over all runs\nleft      {left}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in ("run", "asked by", "released", "under", "epsilon", "last"):
+        table.add_column(column, justify="right" if column in ("released", "epsilon") else "left", overflow="fold")
+    for line in found["runs"]:
+        alone = "none" if line["epsilon"] is None else f"{line['epsilon']:.4g}"
+        cells = [line["run"], line["by"][:12], f"{line['releases']:,}", ", ".join([line["mechanism"], *line["tasks"]]),
+                 alone, line["last"][:10]]
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    console.print(table)
+
+
 def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
                partition: Path | None, query: str = "", mapping: Path | None = None, ignore: list[str] | None = None,
                minimum_count: int = 10) -> Plain:

@@ -117,10 +117,10 @@ class DatasetLedger:
                epsilon: float, delta: float, federation: str = "", unit: str = "") -> None:
         """Write a release down, or refuse it: everything so far and this may not cost more than epsilon at delta.
 
-        The same digest again in the same run is the same release, and costs nothing.
+        The same digest again in the same run, for the same asker, is the same release and costs nothing.
         """
         with self._at_work():
-            if digest and (run, digest) in self._charged:
+            if digest and (run, by, digest) in self._charged:
                 return
             self._check(spent, run, task, epsilon, delta)
             entry = LedgerEntry(run, by, task, round, mechanism, dict(spent), digest, federation, unit, at=_now())
@@ -163,6 +163,20 @@ class DatasetLedger:
         """What all of it comes to."""
         return epsilon_together(self.spent(unit), delta, accountant)
 
+    def lines(self, delta: float) -> list[dict[str, Any]]:
+        """What each run has spent, for each asker: a line to show, with the epsilon that it has alone."""
+        groups: dict[tuple[str, str, str], list[LedgerEntry]] = {}
+        for entry in self.entries():
+            groups.setdefault((entry.run, entry.by, entry.federation), []).append(entry)
+        return [{"run": run, "by": by, "federation": federation,
+                 "mechanism": ", ".join(dict.fromkeys(entry.mechanism for entry in group)),
+                 "tasks": list(dict.fromkeys(entry.task for entry in group if entry.task)),
+                 "units": list(dict.fromkeys(entry.unit for entry in group if entry.unit)),
+                 "releases": sum(entry.releases for entry in group),
+                 "epsilon": _or_none(epsilon_together(added(entry.spent for entry in group), delta)),
+                 "first": group[0].at, "last": group[-1].at}
+                for (run, by, federation), group in groups.items()]
+
     def left(self, epsilon: float, delta: float) -> float:
         """What is left of a budget."""
         return max(epsilon - self.epsilon(delta), 0.0)
@@ -182,7 +196,7 @@ class DatasetLedger:
             spent = added(bill for account in facts["accounts"] for bill in _bills_before(account))
             with self._at_work():
                 digest = sha256(content).hexdigest()
-                if spent and (run, digest) not in self._charged:
+                if spent and (run, "coordinator", digest) not in self._charged:
                     entry = LedgerEntry(run, "coordinator", "", 0, f"taken over from {book.name}", spent, digest,
                                         at=_now())
                     self._write(entry.to_plain())
@@ -190,7 +204,7 @@ class DatasetLedger:
 
     def _forget(self) -> None:
         self._entries: list[LedgerEntry] = []
-        self._charged: set[tuple[str, str]] = set()
+        self._charged: set[tuple[str, str, str]] = set()
         self._total: Spent = {}
         self._bills: dict[str, LedgerEntry] = {}
         self._anew, self._runs_before = "", set[str]()
@@ -294,7 +308,7 @@ class DatasetLedger:
         if entry.whole:
             self._bills[entry.run] = entry
         else:
-            self._charged.add((entry.run, entry.digest))
+            self._charged.add((entry.run, entry.by, entry.digest))
             for release, count in entry.spent.items():
                 self._total[release] = self._total.get(release, 0) + count
 
@@ -346,6 +360,11 @@ def _wait_for(descriptor: int) -> None:
 def _unusable(path: Path, cause: OSError) -> RunError:
     return RunError(f"the privacy ledger '{path}' cannot be written: {cause.strerror or cause}",
                     remedy="free some space there, or check who may write the folder")
+
+
+def _or_none(epsilon: float) -> float | None:
+    """As JSON can hold it."""
+    return epsilon if isfinite(epsilon) else None
 
 
 def _rounded_up(value: float) -> float:
