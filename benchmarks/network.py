@@ -1,6 +1,8 @@
 """What the network engine costs, on loopback with mutual TLS: python benchmarks/network.py [case ...]
 
     latency   round trip of a task that does nothing, one party, p50 (mark: 5 ms)
+    bounded   the same where a worker process with limits does it, over that in turn (mark: 1.2 x); and what that worker
+              adds to the task by itself, with nothing, 10 MB and 100 MB in the payload
     transfer  a model of 100 MB to 10 parties, against a bare gRPC stream of the same bytes (mark: 0.6 of its rate)
     fedavg    rounds of the `mlp` bench, 100 processes of one party each, against the local engine (mark: 1.5 x)
     idle      memory and CPU of a coordinator with 1,000 idle parties (marks: 1 GB, 5 % of a core)
@@ -25,9 +27,11 @@ from pathlib import Path
 import numpy as np
 
 from tequio import registry
+from tequio.bench.cases import nothing
 from tequio.bench.problems import PROBLEMS, Rounds, best_in_turn
 from tequio.data.dataset import schema_to_json
 from tequio.engines.network import wire
+from tequio.engines.network.bounded import InProcess, runner_for
 from tequio.engines.network.certificates import key_pem, make_request, new_key
 from tequio.engines.network.dialling import PartyLink
 from tequio.engines.network.engine import Network, NetworkEngine
@@ -35,28 +39,27 @@ from tequio.engines.network.enrolment import Request, grant
 from tequio.engines.network.grpc_setup import CHANNEL_OPTIONS, LINK, SERVER_OPTIONS
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
-from tequio.engines.network.policy import Policy
 from tequio.engines.network.site import Site
 from tequio.engines.network.telemetry import Telemetry
 from tequio.federation.exchange import Announcement, Order
 from tequio.federation.payload import Payload
-from tequio.federation.task import Done, NoSettings, Reveals, task
+from tequio.federation.task import NoSettings, Reveals, task
+from tequio.gate.policy import Policy
 from tequio.registry import build
 
 PORT = 28470
 MODEL_BYTES = 100_000_000
 
 
-@task("network bench.nothing", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
-def nothing(party, payload, settings):
-    """Answer at once."""
-    return {}
-
-
 @task("network bench.negate", settings=NoSettings, reply=Payload, reveals=Reveals.NOTHING)
 def negate(party, payload, settings):
     """Give a new model of the same size back."""
     return {"model": -payload["model"]}
+
+
+def doing(*tasks, **limits):
+    """A policy that allows tasks of this file."""
+    return Policy(private_randomness=False, tasks=tuple(task.name for task in tasks), **limits)
 
 
 def make_home(folder):
@@ -78,6 +81,7 @@ class Fleet:
 
     def __init__(self, population, policy=Policy(private_randomness=False)):  # noqa: B008
         registry.load_everything()
+        registry.load_plugins(["tequio.bench.cases"])  # whose tasks worker processes have to know too
         self.population, self._policy = population, policy
         self._folder = tempfile.TemporaryDirectory()
         home = make_home(Path(self._folder.name) / "coordinator")
@@ -92,12 +96,15 @@ class Fleet:
         self._service.start()
         self.engine = NetworkEngine(Network(str(home.folder)), self._service)
         schema = schema_to_json(population.schema)
-        self.engine.announce(Announcement("bench", {"algorithm": "fedavg", "schema": schema}))
+        self.engine.announce(Announcement("bench", {
+            "name": "bench", "algorithm": "fedavg", "rounds": 1000, "schema": schema}))
 
     def _serve(self, party, place):
         holding = OwnRows(str(party), self.population.partition.view(self.population.dataset, party))
         telemetry = Telemetry()
-        site = Site(place, holding, self._policy, telemetry)
+        runner = runner_for(place.folder / "workers", telemetry, gigabytes=self._policy.maximum_task_gigabytes,
+                            seconds=self._policy.maximum_task_seconds)
+        site = Site(place, holding, self._policy, telemetry, runner=runner)
         try:
             PartyLink(place, site, telemetry).serve()
         finally:
@@ -112,25 +119,68 @@ class Fleet:
         self._folder.cleanup()
 
 
+def tiny():
+    return PROBLEMS["logistic"].__class__("tiny", "logistic", 1, 10, (4,), 1, 5, 1.0).population()
+
+
 def latency():
-    population = PROBLEMS["logistic"].__class__("tiny", "logistic", 1, 10, (4,), 1, 5, 1.0).population()
-    fleet = Fleet(population)
+    times = sorted(round_trips(doing(nothing)))
+    return {"p50_ms": 1e3 * statistics.median(times), "p95_ms": 1e3 * times[int(0.95 * len(times))], "mark_ms": 5.0}
+
+
+def round_trips(policy):
+    population = tiny()
+    fleet = Fleet(population, policy)
     fleet.engine.open(population)
     times = []
     for ticket in range(1, 1001):
         started = time.perf_counter()
         fleet.engine.submit(Order(ticket, nothing.name, (0,), 1, {}))
-        fleet.engine.collect()
+        outcome = fleet.engine.collect()
         times.append(time.perf_counter() - started)
+        assert not outcome.failures, outcome.failures
     fleet.close()
-    times = sorted(times[100:])
-    return {"p50_ms": 1e3 * statistics.median(times), "p95_ms": 1e3 * times[int(0.95 * len(times))], "mark_ms": 5.0}
+    return times[100:]
+
+
+LIMITS = {"maximum_task_gigabytes": 4.0, "maximum_task_seconds": 600.0}
+
+
+def bounded(repeats=3):
+    policies = {"plain": doing(nothing), "bounded": doing(nothing, **LIMITS)}
+    trips = {name: [] for name in policies}
+    for _ in range(repeats):
+        for name, policy in policies.items():
+            trips[name] += round_trips(policy)
+    over_a_link = {name: 1e3 * statistics.median(times) for name, times in trips.items()}
+    with tempfile.TemporaryDirectory() as place:
+        limited = runner_for(Path(place), Telemetry(), gigabytes=LIMITS["maximum_task_gigabytes"],
+                             seconds=LIMITS["maximum_task_seconds"])
+        added = {f"{megabytes}_mb": _added(limited, megabytes) for megabytes in (0, 10, 100)}
+        limited.close()
+    return {"p50_ms": over_a_link, "ratio": over_a_link["bounded"] / over_a_link["plain"], "mark": 1.2,
+            "added_ms": added}
+
+
+def _added(limited, megabytes):
+    """Median milliseconds that a task takes longer in a worker process."""
+    population = tiny()
+    order = Order(1, nothing.name, (0,), 1, {"model": np.ones(megabytes * 250_000, np.float32)} if megabytes else {})
+    medians = []
+    for runner in (InProcess(), limited):
+        times = []
+        for _ in range(1000 if not megabytes else 20):
+            started = time.perf_counter()
+            runner.run("bench", order, population, {})
+            times.append(time.perf_counter() - started)
+        medians.append(1e3 * statistics.median(times))
+    return medians[1] - medians[0]
 
 
 def transfer(parties=10, repeats=3):
     problem = PROBLEMS["logistic"]
     population = problem.__class__("tiny", "logistic", parties, 10, (4,), 1, 5, 1.0).population()
-    fleet = Fleet(population)
+    fleet = Fleet(population, doing(nothing))
     fleet.engine.open(population)
     ours = []
     for ticket in range(1, repeats + 2):
@@ -260,8 +310,8 @@ async def _idle(homes, process, seconds):
 
 def huge(gigabytes=2):
     """Needs about four times the model's size at the party and three times at the coordinator."""
-    population = PROBLEMS["logistic"].__class__("tiny", "logistic", 1, 10, (4,), 1, 5, 1.0).population()
-    fleet = Fleet(population, Policy(private_randomness=False, maximum_reply_megabytes=1e9))
+    population = tiny()
+    fleet = Fleet(population, doing(negate, maximum_reply_megabytes=1e9))
     fleet.engine.open(population)
     count = int(gigabytes * 1e9) // 4
     payload = {"model": np.arange(count, dtype=np.float32)}
@@ -285,7 +335,7 @@ def _megabytes(process):
     return 0.0
 
 
-CASES = {"latency": latency, "transfer": transfer, "fedavg": fedavg, "idle": idle}
+CASES = {"latency": latency, "bounded": bounded, "transfer": transfer, "fedavg": fedavg, "idle": idle}
 ON_REQUEST = {"huge": huge}
 
 if __name__ == "__main__":

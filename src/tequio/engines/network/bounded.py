@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _GIGABYTE = 1 << 30
 _LENGTH = struct.Struct("<Q")
-_START_SECONDS, _LOOK_SECONDS = 120.0, 0.1
+_START_SECONDS, _LOOK_SECONDS, _DRAIN_SECONDS = 120.0, 0.1, 2.0
 _OUT_OF_MEMORY = 97
 """The code with which a worker ends that has no memory left even to say so."""
 
@@ -183,6 +183,11 @@ class Bounded:
         if not worker.busy:
             self._workers.remove(worker)
             worker.release()
+
+
+def runner_for(folder: Path, telemetry: Telemetry, *, gigabytes: float, seconds: float) -> Runner:
+    """What does the tasks of a party with these limits."""
+    return Bounded(folder, telemetry, gigabytes=gigabytes, seconds=seconds) if gigabytes or seconds else InProcess()
 
 
 class _Stopped(Exception):
@@ -353,7 +358,7 @@ class _Worker:
         """Close everything that is shared with a process that was ended."""
         if self._process is not None:
             self._process.wait()
-            self._reading.join(_LOOK_SECONDS)  # only a process that left the worker's group can keep its output open
+            self._reading.join(_DRAIN_SECONDS)  # only a process that left the worker's group can keep its output open
             self._note_left_out()
         for handle in self._handles:
             os.close(handle)
@@ -364,12 +369,12 @@ class _Worker:
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as output:
-            while text := os.read(output.fileno(), 1 << 16):
+            while text := output.readline(1 << 16):
                 kept = text[:self._room]
                 self._room -= len(kept)
                 self._left_out += len(text) - len(kept)
                 if kept:
-                    self._telemetry.log("task output", run=self.run, text=kept.decode("utf-8", "replace"))
+                    self._telemetry.log("task output", run=self.run, text=kept.decode("utf-8", "replace").rstrip("\n"))
 
     def _note_left_out(self) -> None:
         if self._left_out:
