@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 import ssl
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import grpc
+import msgspec
 import pytest
 
-from engines.network.fleet import enrol, free_port, lay_out, make_coordinator
-from tequio.engines.network import certificates, wire
-from tequio.engines.network.certificates import Identity, make_request, role_name, role_of, sign_request
+from engines.network.fleet import enrol, free_port, lay_out, make_coordinator, until
+from tequio.engines.network import certificates, telemetry, wire
+from tequio.engines.network import service as network_service
+from tequio.engines.network.certificates import Identity, make_request, new_key, role_name, role_of, sign_request
 from tequio.engines.network.dialling import Dialler
 from tequio.engines.network.engine import Network
-from tequio.engines.network.enrolment import join
+from tequio.engines.network.enrolment import Grant, Request, join
 from tequio.engines.network.grpc_setup import LINK, dialling_options
 from tequio.engines.network.homes import CoordinatorHome
-from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries, verify
 from tequio.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.network
@@ -49,13 +53,14 @@ def hello(name="north", **facts):
     return wire.frame(wire.Hello(name, wire.LOWEST, wire.HIGHEST, "0.2.0", 10, "{}", **facts))
 
 
-def talk(home, identity, *frames, port="port"):
+def talk(home, identity, *frames, stream=None):
     """What the coordinator says to a peer with this certificate that sends these bytes."""
     credentials = grpc.ssl_channel_credentials(home.identity("authority").certificate, identity.key,
                                                identity.certificate)
     options = dialling_options(role_name("coordinator"))
-    with grpc.secure_channel(f"localhost:{home.facts[port]}", credentials, options=options) as channel:
-        return [wire.from_coordinator(data)[0] for data in channel.stream_stream(LINK)(iter(frames), timeout=20)]
+    with grpc.secure_channel(f"localhost:{home.facts['port']}", credentials, options=options) as channel:
+        answers = channel.stream_stream(LINK)(stream or iter(frames), timeout=20)
+        return [wire.from_coordinator(data)[0] for data in answers]
 
 
 def is_served(home, north):
@@ -254,3 +259,171 @@ def test_an_aggregator_listens_where_it_is_dialled(tmp_path):
     assert far.bind == "192.0.2.7"
     with pytest.raises(ConfigError, match="not an IP address"):
         far.listen_on("eth0")
+
+
+@pytest.fixture
+def still(monkeypatch):
+    """A clock that stands still, so that nothing that was spent comes back."""
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
+def noted(home, event, **facts):
+    found = [entry for entry in entries(home.folder / "audit.jsonl") if entry["event"] == event]
+    return [entry for entry in found if facts.items() <= entry.items()]
+
+
+def test_remarks_that_no_run_asked_for_fill_no_disk_and_end_the_link(tmp_path, still):
+    """Section 6: 20,000 `Ready` messages wrote 9.9 MB of audit log."""
+    home = make_coordinator(tmp_path / "coordinator")
+    north, south = (enrol(home, tmp_path / name, name, {}) for name in ("north", "south"))
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))):
+        flood = [hello(), *[wire.frame(wire.Ready(f"run {number}")) for number in range(20_000)]]
+        assert "too many messages came that answer no task" in talk(home, north.identity, *flood)[-1].cause
+        (answer,) = talk(home, south.identity, hello("south"), wire.frame(wire.Ready("a run")))
+        assert isinstance(answer, wire.Welcome)
+        again = talk(home, north.identity, hello(), wire.frame(wire.Ready("a run")))  # a new link buys nothing
+        assert isinstance(again[-1], wire.Goodbye)
+    assert len(noted(home, "unexpected message", party="north")) == 100
+    (summary,) = noted(home, "left out", what="unexpected message")
+    assert (summary["who"], summary["count"]) == ("north", 902)  # 1,001 and one of the second link, but for 100
+    assert "902 more of these were left out" in summary["text"]
+    assert len(noted(home, "unexpected message", party="south")) == 1
+    assert (home.folder / "audit.jsonl").stat().st_size < 60_000
+    assert verify(home.folder / "audit.jsonl") == len(entries(home.folder / "audit.jsonl"))
+
+
+def test_an_aggregators_noisy_party_does_not_cost_the_others_their_link(tmp_path, still):
+    home = make_coordinator(tmp_path / "coordinator")
+    tier = enrol(home, tmp_path / "tier", "tier", {}, aggregator="localhost:1")
+    for name in ("north", "south"):
+        enrol(home, tmp_path / name, name, {}, via="tier")
+
+    def said(name, message):
+        return wire.frame(wire.Relayed(name), wire.frame(message))
+
+    def greets(name):
+        return said(name, wire.Hello(name, wire.LOWEST, wire.HIGHEST, "0.2.0", 10, "{}"))
+
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))) as service:
+        frames = [hello("tier", aggregator=True), greets("north"),
+                  *[said("north", wire.Ready(f"run {number}")) for number in range(5_000)], greets("south"),
+                  said("south", wire.Ready("its own"))]
+        answers = talk(home, tier.identity, *frames)
+        assert not [answer for answer in answers if isinstance(answer, wire.Goodbye)]
+        assert service.status()["parties"].keys() == {"north", "south"}
+    assert len(noted(home, "unexpected message", party="south", run="its own")) == 1
+    assert (home.folder / "audit.jsonl").stat().st_size < 90_000
+
+
+def test_one_party_that_dials_without_end_is_put_off_and_the_others_are_served(tmp_path, still):
+    home = make_coordinator(tmp_path / "coordinator")
+    north, south = (enrol(home, tmp_path / name, name, {}) for name in ("north", "south"))
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))):
+        for _ in range(60):
+            assert is_served(home, north)
+        with pytest.raises(grpc.RpcError) as refusal:
+            talk(home, north.identity, hello())
+        # Not a farewell, at which a party would stop: it dials again after a pause.
+        assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert isinstance(talk(home, south.identity, hello("south"))[0], wire.Welcome)
+    assert noted(home, "link refused", party="north")[-1]["cause"] == "too many attempts came from there"
+
+
+class Caller:
+    """What the service sees of one that wants to enrol."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def peer(self):
+        return self.address
+
+
+def enrols(service, caller, **request):
+    whole = {"token": "a" * 16, "secret": b"x", "name": "south", "request": b"", **request}
+    data = msgspec.msgpack.encode(Request(**whole))
+    said = asyncio.run_coroutine_threadsafe(service._enrol(data, Caller(caller)), service._loop).result()
+    return msgspec.msgpack.decode(said, type=Grant)
+
+
+def test_guessing_join_tokens_is_slowed_down_by_address(tmp_path, still, monkeypatch):
+    """Section 6: rate limits on enrolment. Only what was refused counts: many join behind one address."""
+    monkeypatch.setattr(network_service, "_SECONDS_AFTER_REFUSAL", 0.0)
+    home = make_coordinator(tmp_path / "coordinator")
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))) as service:
+        guess(service)
+    assert len(noted(home, "enrolment refused")) == 100 + 1 + 25
+    assert noted(home, "left out")[-1]["count"] == 1900
+
+
+def guess(service):
+    answers = [enrols(service, f"ipv4:192.0.2.7:{port}").cause for port in range(1000, 3000)]
+    assert sum("not one of this coordinator's" in cause for cause in answers) == 20
+    assert set(answers[20:]) == {"too many attempts came from there"}
+    assert "not one of" in enrols(service, "ipv4:192.0.2.8:1000").cause
+    for host in range(25):  # addresses of version 6 are given out by networks
+        last = enrols(service, f"ipv6:%5B2001:db8::{host:x}%5D:1000").cause
+    assert last == "too many attempts came from there"
+
+
+def test_a_hundred_parties_join_from_one_address(tmp_path, still):
+    home = make_coordinator(tmp_path / "coordinator")
+    with serving(home.folder, Telemetry()) as service:
+        for number in range(100):
+            token, name = home.new_token(), f"party {number}"
+            request = {"token": token.id, "secret": token.secret, "name": name,
+                       "request": make_request(new_key(), name)}
+            assert enrols(service, "ipv4:192.0.2.7:1000", **request).certificate
+
+
+TELLING = "patients-of-dr-smith"
+
+
+@pytest.mark.parametrize("fault", ["no folder of parties", "a damaged token", "a folder of tokens that is none"])
+def test_a_refused_enrolment_shows_no_path(tmp_path, monkeypatch, fault):
+    """Section 7: "enrolment shows a server path in an error"."""
+    monkeypatch.setattr(network_service, "_SECONDS_AFTER_REFUSAL", 0.0)
+    home = make_coordinator(tmp_path / TELLING / "coordinator")
+    token = home.new_token()
+    if fault == "no folder of parties":
+        (home.folder / "parties").mkdir(exist_ok=True)
+        (home.folder / "parties" / "south.json").mkdir()
+    elif fault == "a damaged token":
+        (home.folder / "tokens" / f"{token.id}.open").write_text(f"{TELLING}: no JSON")
+    else:
+        for file in (home.folder / "tokens").iterdir():
+            file.rename(file.with_suffix(".gone"))
+            (home.folder / "tokens" / f"{token.id}.open").symlink_to("/proc/self/mem")
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))) as service:
+        said = enrols(service, "ipv4:192.0.2.7:1000", token=token.id, secret=token.secret,
+                      request=make_request(new_key(), "south"))
+    assert said.cause
+    assert not said.certificate
+    for text in (said.cause, said.remedy):
+        assert TELLING not in text
+        assert "/" not in text
+    assert noted(home, "enrolment refused")
+
+
+def test_a_refused_or_broken_link_shows_no_path(tmp_path):
+    home = make_coordinator(tmp_path / TELLING / "coordinator")
+    north, south = (enrol(home, tmp_path / TELLING / name, name, {}) for name in ("north", "south"))
+    (home.folder / "parties" / "north.json").write_text(f"{TELLING}: no JSON")
+    with serving(home.folder, Telemetry(AuditLog(home.folder / "audit.jsonl"))) as service:
+        shown = talk(home, north.identity, hello())
+        south_record = home.folder / "parties" / "south.json"
+
+        def breaking():
+            yield hello("south")
+            until(lambda: "south" in service.hub.present(), "the link")
+            south_record.write_text(f"{TELLING}: no JSON")
+            yield wire.frame(wire.Renew(make_request(new_key(), "south")))
+
+        shown += talk(home, south.identity, stream=breaking())
+    assert [type(message) for message in shown] == [wire.Goodbye, wire.Welcome, wire.Goodbye]
+    for message in (shown[0], shown[2]):
+        assert TELLING not in message.cause + message.remedy
+        assert "/" not in message.cause + message.remedy
+        assert "tequio coordinator audit" in message.remedy
+    assert noted(home, "link refused")
+    assert noted(home, "link cut")

@@ -15,6 +15,7 @@ from tequio.engines.network.wire import (
     Merged,
     Relayed,
     Renew,
+    TaskFailed,
     TaskResult,
     frame,
     from_coordinator,
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from tequio.engines.network.enrolment import RenewingCoordinator
     from tequio.engines.network.homes import CoordinatorHome
     from tequio.engines.network.hub import Hub
-    from tequio.engines.network.telemetry import Telemetry
+    from tequio.engines.network.telemetry import Allowance, Telemetry
     from tequio.engines.network.wire import Assembly, FromParty
 
 _KEPT, _KEPT_BYTES = 4, 1 << 31
+REMARKS, REMARKS_PER_SECOND = 1000, 20.0
+"""Messages of one party that answer no task, such as that it takes part in a run: at once, and in the long run."""
 MERGED = payloads.encode({"merged": True})
 """The reply of a party whose result is in that of another one of its group."""
 
@@ -41,9 +44,9 @@ class Relay:
     """All that comes through one aggregator's link."""
 
     def __init__(self, home: CoordinatorHome, hub: Hub, telemetry: Telemetry, link: Link,
-                 renewing: RenewingCoordinator) -> None:
+                 renewing: RenewingCoordinator, remarks: Allowance) -> None:
         self._home, self._hub, self._telemetry, self._link = home, hub, telemetry, link
-        self._renewing = renewing
+        self._renewing, self._remarks = renewing, remarks
         self._carrier = Carrier()
         self._parties: dict[str, Link] = {}
 
@@ -78,11 +81,16 @@ class Relay:
 
     def _relayed(self, message: Relayed, body: memoryview, assembly: Assembly) -> None:
         inner, rest = from_party(bytes(body))
-        if isinstance(inner, Hello):
-            return self._greeted(message.name, inner)
-        link = self._parties.get(message.name)
         parts = assembly.parts([inner.part] if isinstance(inner, TaskResult) else [], rest)
-        if link is None or isinstance(inner, Chunk | Relayed | Merged):
+        answers = isinstance(inner, TaskResult | TaskFailed | Left)
+        if not answers and not self._remarks.spend(message.name):
+            # The other parties of the aggregator need its link, so that this message is dropped and not the link.
+            self._telemetry.note("unexpected message", party=message.name, via=self.name, message="too many")
+            return
+        link = self._parties.get(message.name)
+        if isinstance(inner, Hello):
+            self._greeted(message.name, inner)
+        elif link is None or isinstance(inner, Chunk | Relayed | Merged):
             self._telemetry.note("unexpected message", party=message.name, via=self.name, message=type(inner).__name__)
         elif isinstance(inner, Renew):
             self._renewing.answer(link, inner)
@@ -91,7 +99,6 @@ class Relay:
             self._hub.disconnect(self._parties.pop(message.name))
         else:
             self._hub.receive(link, inner, parts)
-        return None
 
     def _merged(self, message: Merged, content: bytes | memoryview) -> None:
         """One result for several parties: it is given to the first that is still waited for."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Protocol
+from hashlib import sha256
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import msgspec
 
@@ -15,7 +16,8 @@ from tequio.engines.network.enrolment import RENEW_WITHIN_DAYS, RenewingCoordina
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
 from tequio.engines.network.hub import Hub, Link, check_version
-from tequio.engines.network.relays import Relay
+from tequio.engines.network.relays import REMARKS, REMARKS_PER_SECOND, Relay
+from tequio.engines.network.telemetry import Allowance, address_of
 from tequio.engines.network.wire import (
     HIGHEST,
     Assembly,
@@ -26,13 +28,14 @@ from tequio.engines.network.wire import (
     Merged,
     Relayed,
     Renew,
+    TaskFailed,
     TaskResult,
     Welcome,
     clipped,
     frame,
     from_party,
 )
-from tequio.errors import EngineError, PayloadError, PermissionDenied, TequioError
+from tequio.errors import SEE_ITS_LOG, EngineError, PayloadError, PermissionDenied, crossing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -41,6 +44,12 @@ if TYPE_CHECKING:
     from tequio.engines.network.hub import Status
     from tequio.engines.network.telemetry import Telemetry
 
+_ASK = "ask the coordinator's operator: tequio coordinator audit has the details"
+_TOO_MANY = "too many attempts came from there"
+# Of one certificate; a party whose link breaks at once dials up to four times a second.
+_LINKS, _LINKS_PER_SECOND = 60, 4.0
+# Of one address, refused ones only: many parties may join from behind one.
+_REFUSALS, _REFUSALS_PER_SECOND = 20, 0.2
 _SECONDS_FOR_HELLO = 20.0
 _SECONDS_AFTER_REFUSAL = 0.2
 _SECONDS_BETWEEN_ROUNDS = 3600.0
@@ -61,9 +70,19 @@ class Context(Protocol):
         """Send it a frame."""
         ...
 
+    async def abort(self, code: object, details: str) -> NoReturn:
+        """End the call."""
+        ...
+
 
 class _Server(Protocol):
     async def stop(self, grace: float) -> None: ...
+
+
+def _shared(cause: BaseException) -> tuple[str, str]:
+    """Cause and remedy as a peer may read them. What is wrong with its own message it may know."""
+    shared, remedy = (str(cause), "") if isinstance(cause, PayloadError) else crossing(cause)
+    return clipped(shared), clipped(_ASK if remedy == SEE_ITS_LOG else remedy)
 
 
 class Service:
@@ -75,6 +94,9 @@ class Service:
         self.hub = Hub(telemetry.note, telemetry.count)
         self._switch = self.hub if isinstance(home, CoordinatorHome) else home
         self._relays: dict[str, Relay] = {}
+        self._links = Allowance(_LINKS, _LINKS_PER_SECOND)
+        self._refusals = Allowance(_REFUSALS, _REFUSALS_PER_SECOND)
+        self._remarks = Allowance(REMARKS, REMARKS_PER_SECOND)
         self._renewing = RenewingCoordinator(home, self.hub, telemetry) if isinstance(home, CoordinatorHome) else None
         self._rounds: asyncio.Task[None] | None = None
         self._grpc = require_grpc()
@@ -96,6 +118,7 @@ class Service:
                 await server.stop(grace=0.5)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result()
+        self._telemetry.sum_up()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -142,15 +165,21 @@ class Service:
         self._servers.append(server)
 
     async def _enrol(self, data: bytes, context: Context) -> bytes:
+        address = address_of(context.peer())
+        if not self._refusals.spend(address, 0):
+            self._telemetry.note("enrolment refused", peer=context.peer(), cause=_TOO_MANY)
+            self._telemetry.count("refusals", kind="enrolment")
+            return msgspec.msgpack.encode(enrolment.Grant(b"", _TOO_MANY, "try again in a minute"))
         try:
             request = msgspec.msgpack.decode(data, type=enrolment.Request)
             assert isinstance(self._home, CoordinatorHome)
             certificate = await asyncio.to_thread(enrolment.grant, self._home, request)
-        except (TequioError, msgspec.MsgspecError) as cause:
-            self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause))
+        except Exception as cause:
+            self._refusals.spend(address)
+            self._telemetry.note("enrolment refused", peer=context.peer(), cause=str(cause) or type(cause).__name__)
             self._telemetry.count("refusals", kind="enrolment")
             await asyncio.sleep(_SECONDS_AFTER_REFUSAL)
-            why = (cause.message, cause.remedy) if isinstance(cause, TequioError) else ("it cannot be read", "")
+            why = ("it cannot be read", "") if isinstance(cause, msgspec.MsgspecError) else _shared(cause)
             return msgspec.msgpack.encode(enrolment.Grant(b"", *why))
         self._telemetry.note("enrolment confirmed" if request.confirms else "enrolled", peer=context.peer(),
                              party=request.name)
@@ -158,20 +187,24 @@ class Service:
         return msgspec.msgpack.encode(enrolment.Grant(certificate))
 
     async def _link(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        shown = context.auth_context()
+        name, certificate = (b"".join(shown.get(key, ())) for key in ("x509_common_name", "x509_pem_cert"))
+        called = name.decode(errors="replace")
+        if not self._links.spend(sha256(certificate).digest()):
+            self._telemetry.note("link refused", party=called, peer=context.peer(), cause=_TOO_MANY)
+            self._telemetry.count("refusals", kind="link")
+            await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)  # a party dials again later
         try:
-            name, role = self._admitted(context)
-            hello = await asyncio.wait_for(self._hello(requests, name, role), _SECONDS_FOR_HELLO)
-        except (TequioError, TimeoutError) as cause:
+            role = self._admitted(called, certificate)
+            hello = await asyncio.wait_for(self._hello(requests, called, role), _SECONDS_FOR_HELLO)
+        except Exception as cause:
             await self._refuse(context, cause)
             return
         await context.write(frame(Welcome(min(HIGHEST, hello.highest), __version__)))
         await self._keep(requests, context, hello)
 
-    def _admitted(self, context: Context) -> tuple[str, str]:
-        """Name and role in the peer's certificate, if that is the one we gave to this party."""
-        shown = context.auth_context()
-        name, certificate = (b"".join(shown.get(key, ())) for key in ("x509_common_name", "x509_pem_cert"))
-        called = name.decode(errors="replace")
+    def _admitted(self, called: str, certificate: bytes) -> str:
+        """The role in the peer's certificate, if that is the one we gave to this party."""
         self._home.admit(called, certificate)
         role = role_of(certificate)
         if role not in ("party", "aggregator"):
@@ -180,7 +213,7 @@ class Service:
                 f"the certificate of '{called}' does not say what it is for: an earlier version made it",
                 remedy=f"let it join again, into a new --home: tequio coordinator revoke '{called}', then tequio "
                        f"coordinator token '{called}' and, there, tequio party join TOKEN")
-        return called, role
+        return role
 
     async def _hello(self, requests: AsyncIterator[bytes], name: str, role: str) -> Hello:
         hello, _ = from_party(await anext(aiter(requests), b""))
@@ -202,8 +235,8 @@ class Service:
     async def _refuse(self, context: Context, cause: BaseException) -> None:
         self._telemetry.note("link refused", peer=context.peer(), cause=str(cause) or type(cause).__name__)
         self._telemetry.count("refusals", kind="link")
-        why = (clipped(cause.message), cause.remedy) if isinstance(cause, TequioError) else ("no greeting came", "")
-        await context.write(frame(Goodbye(*why)))
+        await context.write(frame(Goodbye(*(("no greeting came", "") if isinstance(cause, TimeoutError) else
+                                            _shared(cause)))))
 
     async def _keep(self, requests: AsyncIterator[bytes], context: Context, hello: Hello) -> None:
         """Carry messages both ways until the link ends, from whichever side."""
@@ -217,12 +250,12 @@ class Service:
         relay = self._welcome(link)
         try:
             await self._read(requests, link, relay)
-        except (PayloadError, EngineError) as cause:
-            self._telemetry.note("link cut", party=hello.name, cause=str(cause))
-            self._telemetry.count("refusals", kind="message")
-            await context.write(frame(Goodbye(clipped(str(cause)))))
         except asyncio.CancelledError:
             pass
+        except Exception as cause:
+            self._telemetry.note("link cut", party=hello.name, cause=str(cause) or type(cause).__name__)
+            self._telemetry.count("refusals", kind="message")
+            await context.write(frame(Goodbye(*_shared(cause))))
         finally:
             writing.cancel()
             if relay is None:
@@ -243,8 +276,8 @@ class Service:
         older = self._relays.get(link.hello.name)
         if older is not None:
             older.close()
-        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link,
-                                                           self._renewing)
+        relay = self._relays[link.hello.name] = Relay(self._home, self.hub, self._telemetry, link, self._renewing,
+                                                      self._remarks)
         relay.tell_members()
         return relay
 
@@ -257,19 +290,25 @@ class Service:
         async for data in requests:
             self._telemetry.count("bytes_received", len(data))
             message, body = from_party(data)
-            if isinstance(message, Chunk):
+            answered = False
+            if isinstance(message, Chunk) and body:
                 assembly.take(message, body)
-            elif relay is not None:
+                continue
+            if relay is not None:
                 relay.take(message, body, assembly)
-            elif isinstance(message, Renew) and self._renewing is not None:
+                continue
+            if isinstance(message, Renew) and self._renewing is not None:
                 self._renewing.answer(link, message)
             elif isinstance(message, Hello):
                 raise PayloadError("a greeting came twice")
-            elif isinstance(message, Relayed | Left | Merged):
+            elif isinstance(message, Chunk | Relayed | Left | Merged):
                 raise PayloadError(f"a message '{type(message).__name__}' has no place in a party's link")
             else:
                 parts = assembly.parts([message.part] if isinstance(message, TaskResult) else [], body)
-                self._switch.receive(link, message, parts)
+                heard = self._switch.receive(link, message, parts)
+                answered = heard and isinstance(message, TaskResult | TaskFailed)
+            if not answered and not self._remarks.spend(link.hello.name):
+                raise PayloadError("too many messages came that answer no task")
 
     async def _write(self, waiting: asyncio.Queue[Iterable[bytes]], context: Context,
                      reading: asyncio.Task[None]) -> None:

@@ -1,6 +1,7 @@
 """What an operator sees: structured log lines, counters for Prometheus, and the audit log.
 
-The audit log cannot be changed unnoticed: each line holds the hash of the line before it.
+The audit log cannot be changed unnoticed: each line holds the hash of the line before it. What others can bring about
+as often as they like is written a number of times, and then summed up, so that they cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import json
 import os
 import sys
 import threading
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from datetime import UTC, datetime
 from hashlib import sha256
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, TextIO
+from urllib.parse import unquote
 
 from tequio.errors import EngineError, MissingExtra, RunError
 
@@ -27,6 +31,51 @@ if TYPE_CHECKING:
     from tequio.engines.network.hub import Hub
 
 
+_CALLERS = 4096
+
+
+class Allowance:
+    """How often each of many callers may do something: `burst` times at once, and `per_second` in the long run.
+
+    Only the last callers are remembered, so that its memory is bounded.
+    """
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst, self._per_second = burst, per_second
+        self._left: OrderedDict[object, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def spend(self, caller: object, amount: float = 1.0) -> bool:
+        """Whether the caller may do it; 0 asks whether it could do it once."""
+        with self._lock:
+            now = time.monotonic()
+            left, before = self._left.pop(caller, (self._burst, now))
+            left = min(left + (now - before) * self._per_second, self._burst)
+            granted = left >= max(amount, 1.0)
+            self._left[caller] = (left - amount if granted else left, now)
+            if len(self._left) > _CALLERS:
+                self._left.popitem(last=False)
+            return granted
+
+
+def address_of(peer: str) -> str:
+    """The address in gRPC's name of a caller; of version 6 the network, within which one machine may take any."""
+    kind, _, rest = peer.partition(":")
+    host = unquote(rest.rpartition(":")[0]).strip("[]").partition("%")[0]
+    return str(ip_network(f"{host}/64", strict=False)) if kind == "ipv6" else host
+
+
+_AT_WILL = frozenset({
+    "answer refused", "certificate renewed", "claim refused", "connected", "disconnected", "enrolled",
+    "enrolment confirmed", "enrolment refused", "handshake refused", "link cut", "link refused", "person refused",
+    "renewal refused", "run declined", "sent away", "task failed", "task refused", "unexpected message",
+})
+"""What another side can bring about as often as it likes, with no work of its own."""
+
+_ENTRIES, _ENTRIES_PER_SECOND, _OF_STRANGERS = 100, 0.2, 10
+_MOST_SUMS, _SECONDS_TO_SUM_UP = 256, 30.0
+
+
 class Telemetry:
     """Notes events and counts things. Without a log it only counts."""
 
@@ -34,12 +83,41 @@ class Telemetry:
         self._audit, self._stream = audit, stream
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._room = Allowance(_ENTRIES, _ENTRIES_PER_SECOND)
+        self._room_of_strangers = Allowance(_ENTRIES * _OF_STRANGERS, _ENTRIES_PER_SECOND * _OF_STRANGERS)
+        self._left_out: Counter[tuple[str, str]] = Counter()
 
     def note(self, event: str, **facts: object) -> None:
         """Something worth keeping: to the audit log and, as a line of JSON, to the operator's log."""
+        if event in _AT_WILL and self._leaves_out(event, facts):
+            return
         if self._audit is not None:
             self._audit.note(event, **facts)
         self.log(event, **facts)
+
+    def sum_up(self) -> None:
+        """Note what was left out since the last time."""
+        with self._lock:
+            left_out, self._left_out = self._left_out, Counter()
+        for (event, who), count in left_out.items():
+            self.note("left out", what=event, who=who, count=count, text=f"{count} more of these were left out")
+
+    def _leaves_out(self, event: str, facts: dict[str, object]) -> bool:
+        """Whether there were too many of these of the same party or address; they are counted instead."""
+        peer = str(facts.get("peer", ""))
+        known = str(facts.get("via") or facts.get("party") or "")
+        who = known or (address_of(peer) if peer else "")
+        if self._room.spend((event, who)) and (known or not peer or self._room_of_strangers.spend(event)):
+            return False
+        with self._lock:
+            begins = not self._left_out
+            key = (event, who)
+            self._left_out[key if key in self._left_out or len(self._left_out) < _MOST_SUMS else (event, "others")] += 1
+        if begins:
+            later = threading.Timer(_SECONDS_TO_SUM_UP, self.sum_up)
+            later.daemon = True
+            later.start()
+        return True
 
     def log(self, event: str, **facts: object) -> None:
         """A line of JSON for the operator."""
