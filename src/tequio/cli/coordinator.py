@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config.")]
 Bind = Annotated[str, typer.Option(metavar="ADDRESS", help="The address of this machine to listen on, kept for the "
                                    "next start (default: loopback if parties dial a loopback address, else all).")]
+As = Annotated[Path | None, typer.Option("--as", metavar="FILE", help="Ask with the token in this file (-: stdin) "
+                                         "rather than as one who can read the coordinator's folder.")]
 MetricsPort = Annotated[int, typer.Option(help="Serve Prometheus metrics on this port (0: do not).")]
 _HOME = Path("coordinator")
 _SOON = 90
@@ -55,6 +59,7 @@ def token(
     out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
     aggregator: Annotated[str, typer.Option(metavar="HOST:PORT", help="For an aggregator that is dialled there.")] = "",
     via: Annotated[str, typer.Option(metavar="AGGREGATOR", help="For a party that dials this aggregator.")] = "",
+    asker: As = None,
 ) -> None:
     """Make a join token. It is good for one party, once: send it over a channel that you trust."""
     from tequio.engines.network.files import write_private
@@ -62,7 +67,8 @@ def token(
     if aggregator and (not name or not aggregator.rpartition(":")[2].isdigit()):
         raise ConfigError("an aggregator needs a name and an address with a port",
                           remedy="type: tequio coordinator token NAME --aggregator HOST:PORT")
-    text = _home(home).new_token(name, hours, aggregator=aggregator, via=via).to_text()
+    text = _home(home).new_token(name, hours, aggregator=aggregator, via=via).to_text() if asker is None else \
+        _asked(home, asker, "token", name=name, hours=hours, aggregator=aggregator, via=via)["token"]
     if out is None:
         return typer.echo(text)
     write_private(out, text.encode() + b"\n")
@@ -187,15 +193,18 @@ def status(home: Home = _HOME, as_json: Json = False) -> None:
 
 
 @app.command()
-def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home = _HOME) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="The party.")], home: Home = _HOME, token: As = None) -> None:
     """Never let a party in again with the certificate that it has; if it is connected, its link ends.
 
     A new token for the name lets a party join under it again.
     """
     from tequio.engines.network.control import ask
 
-    _home(home).revoke(name)
-    ask(home, "drop", name=name)
+    if token is not None:
+        _asked(home, token, "revoke", name=name)
+    else:
+        _home(home).revoke(name)
+        ask(home, "drop", name=name)
     typer.echo(f"The certificate of '{name}' is revoked. To let a party join under this name again: tequio coordinator "
                f"token '{name}'")
 
@@ -215,9 +224,155 @@ def publish(run: Annotated[str, typer.Argument(help="A finished run or a model: 
 
 
 @app.command()
-def audit(home: Home = _HOME, as_json: Json = False) -> None:
+def audit(home: Home = _HOME, token: As = None, as_json: Json = False) -> None:
     """Check that nobody changed the audit log, and show its last entries."""
-    show_audit(home / "audit.jsonl", as_json)
+    if token is None:
+        return show_audit(home / "audit.jsonl", as_json)
+    found = _asked(home, token, "audit")
+    if as_json:
+        typer.echo(json.dumps({"entries": found["entries"], "intact": not found["changed"]}))
+    else:
+        show_entries(found["entries"])
+        typer.echo(found["changed"] or f"{found['count']} entries, unchanged since they were written")
+    if found["changed"]:
+        raise typer.Exit(1)
+    return None
+
+
+people = typer.Typer(help="Who may ask this coordinator for what, besides those who can read its folder.",
+                     no_args_is_help=True)
+app.add_typer(people, name="people")
+
+
+@people.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What the person is called, in the audit log too.")],
+    role: Annotated[str, typer.Option(help="owner (everything), researcher (proposes runs, sees their results) or "
+                                           "auditor (reads the audit log, the ledgers and who decided what).")],
+    home: Home = _HOME,
+    days: Annotated[float, typer.Option(help="How long the token may be used.")] = 90.0,
+    starts: Annotated[bool, typer.Option("--starts", help="Of a researcher: proposals start by themselves once all "
+                                         "parties have approved.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the token to this file instead.")] = None,
+    token: As = None,
+) -> None:
+    """Make a token for a person on this machine. Send it over a channel that you trust; only a hash of it is kept."""
+    from tequio.engines.network.files import write_private
+
+    text = _asked(home, token, "add person", name=name, role=role, days=days, starts=starts)["token"]
+    if out is None:
+        return typer.echo(text)
+    write_private(out, text.encode() + b"\n")
+    return typer.echo(f"The token is in {out}.")
+
+
+@people.command("list")
+def every(home: Home = _HOME, token: As = None, as_json: Json = False) -> None:
+    """Show who there is, in which role, and whose token is good for how long."""
+    found = _asked(home, token, "people")["people"]
+    if as_json:
+        return typer.echo(json.dumps(found))
+    for known in found:
+        days = (known["expires"] - time.time()) / 86400
+        ends = "revoked" if known["revoked"] else f"for {days:.0f} more days" if days > 0 else "expired"
+        typer.echo(f"{known['name']:<20} {known['role']:<10} {ends}, added by {known['by']}"
+                   f"{', starts runs' if known['starts'] else ''}")
+    return None
+
+
+@people.command("revoke")
+def dismiss(name: Annotated[str, typer.Argument(help="The person.")], home: Home = _HOME, token: As = None) -> None:
+    """Never accept that person's token again."""
+    _asked(home, token, "revoke person", name=name)
+    typer.echo(f"The token of '{name}' is revoked.")
+
+
+@app.command()
+def propose(file: Annotated[Path, typer.Argument(help="A config with data.name = 'parties'.")], home: Home = _HOME,
+            token: As = None, as_json: Json = False) -> None:
+    """Ask for a run. It is checked now, and waits for an owner of the coordinator."""
+    from tequio.engines.network.files import read_required
+
+    text = read_required(file, "give the path of a config").decode(errors="replace")
+    made = _asked(home, token, "propose", config=text)
+    typer.echo(json.dumps(made) if as_json else f"proposal {made['id']}: {made['name']} ({made['state']})")
+
+
+Number = Annotated[str, typer.Argument(help="The number of the proposal; see: tequio coordinator proposals")]
+Note = Annotated[str, typer.Option(help="Why, for the history of decisions.")]
+
+
+@app.command()
+def proposals(number: Annotated[str, typer.Argument(help="Only this one, with its config (empty: all).")] = "",
+              home: Home = _HOME, token: As = None, as_json: Json = False) -> None:
+    """Show the runs that people proposed, who decided about them, and how far they are."""
+    found = [each for each in _asked(home, token, "proposals")["proposals"] if number in ("", each["id"])]
+    if as_json:
+        return typer.echo(json.dumps(found))
+    for each in found:
+        typer.echo(_visible(f"{each['id']:>3}  {each['name']}: {each.get('state', each['decision'] or 'waits')}"))
+        typer.echo(_visible(f"     by {each['by']} at {each['at']}"))
+        if each["decision"]:
+            typer.echo(_visible(f"     {each['decision']} by {each['decided_by']} at {each['decided_at']}"
+                                f"{': ' if each['note'] else ''}{each['note']}"))
+        if number and "config" in each:
+            typer.echo("\n".join(f"     | {_visible(line)}" for line in each["config"].splitlines()))
+    return None
+
+
+@app.command()
+def accept(number: Number, home: Home = _HOME, note: Note = "", token: As = None) -> None:
+    """Start a proposed run."""
+    found = _asked(home, token, "accept", id=number, note=note)
+    typer.echo(f"proposal {number} is accepted: run {found['run']}")
+
+
+@app.command()
+def decline(number: Number, home: Home = _HOME, note: Note = "", token: As = None) -> None:
+    """Let a proposed run not take place."""
+    _asked(home, token, "decline", id=number, note=note)
+    typer.echo(f"proposal {number} is declined.")
+
+
+@app.command()
+def result(number: Number, home: Home = _HOME, token: As = None) -> None:
+    """Print the summary of a proposed run that is finished, as JSON."""
+    typer.echo(json.dumps(_asked(home, token, "result", id=number), indent=1))
+
+
+@app.command()
+def ledgers(home: Home = _HOME, token: As = None, as_json: Json = False) -> None:
+    """Show what each finished run states about its privacy loss."""
+    found = _asked(home, token, "ledgers")["ledgers"]
+    if as_json:
+        return typer.echo(json.dumps(found))
+    for run, stated in found.items():
+        typer.echo(f"{run}: {_visible(stated['words']) if stated else 'no privacy mechanism'}")
+    return None
+
+
+def _asked(home: Path, token: Path | None, question: str, **facts: object) -> Plain:
+    """The coordinator's answer to the person with that token, or to the operator."""
+    from tequio.engines.network.people import PREFIX, ask_as, read_person_token
+    from tequio.experiments.deploying.deploying import asked_of
+
+    if token is None:
+        return asked_of(home, question, **facts)
+    if str(token).startswith(PREFIX):
+        raise ConfigError("a token does not belong on the command line, where others on this machine can read it",
+                          remedy="put it into a file of your own, and type: --as FILE")
+    try:
+        text = sys.stdin.readline() if str(token) == "-" else token.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"the token's file cannot be read: {type(cause).__name__}",
+                          remedy="type: --as FILE, or --as - and the token on stdin") from None
+    return ask_as(read_person_token(text), question, **facts)
+
+
+def _visible(text: str) -> str:
+    from tequio.engines.network.approving import visible
+
+    return visible(text)
 
 
 def show_audit(path: Path, as_json: bool) -> None:
@@ -227,11 +382,16 @@ def show_audit(path: Path, as_json: bool) -> None:
     count, found = verify(path), entries(path)
     if as_json:
         return typer.echo(json.dumps({"entries": found, "intact": True}))
+    show_entries(found)
+    return typer.echo(f"{count} entries, unchanged since they were written")
+
+
+def show_entries(found: list[Plain]) -> None:
+    """Print the last entries of an audit log."""
     for entry in found[-20:]:
         facts = {key: value for key, value in entry.items() if key not in ("number", "time", "event", "hash",
                                                                            "previous")}
         typer.echo(f"{entry['time']}  {entry['event']:<18} {json.dumps(facts)}")
-    return typer.echo(f"{count} entries, unchanged since they were written")
 
 
 def _home(folder: Path) -> CoordinatorHome:

@@ -11,9 +11,10 @@ import threading
 from typing import TYPE_CHECKING
 
 from tequio.engines.network.files import write_private
-from tequio.errors import EngineError, TequioError
+from tequio.errors import SEE_ITS_LOG, EngineError, TequioError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _FILE = "control.json"
 _LONGEST_LINE = 1 << 20
+_LONGEST_ANSWER = 1 << 26
 _SECONDS = 10.0
 
 
@@ -31,40 +33,77 @@ class Control:
 
     def __init__(self, folder: Path, handlers: Mapping[str, Handler]) -> None:
         self._path, self._handlers, self._secret = folder / _FILE, handlers, secrets.token_hex(16)
-        control = self
-
-        class Answering(socketserver.StreamRequestHandler):
-            timeout = _SECONDS
-
-            def handle(self) -> None:
-                self.wfile.write(json.dumps(control.answer(self.rfile.readline(_LONGEST_LINE))).encode() + b"\n")
-
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering)
-        self._server.daemon_threads = True
+        self._server: socketserver.TCPServer | None = None
 
     def start(self) -> None:
         """Listen, and say where in the coordinator's folder."""
+        self._server = serve_lines(0, self.answer)
         facts = {"port": self._server.server_address[1], "secret": self._secret}
         write_private(self._path, json.dumps(facts).encode(), sync=False)
-        threading.Thread(target=self._server.serve_forever, name="tequio-control", daemon=True).start()
 
     def stop(self) -> None:
         """Listen no more."""
         self._path.unlink(missing_ok=True)
-        self._server.shutdown()
-        self._server.server_close()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
 
     def answer(self, line: bytes) -> Mapping[str, object]:
         """What a question is answered with; never raises."""
         try:
             question = json.loads(line)
-            if not hmac.compare_digest(str(question["secret"]).encode(), self._secret.encode()):
-                return {"error": "the secret is wrong"}
+            known = hmac.compare_digest(str(question["secret"]).encode(), self._secret.encode())
+        except (ValueError, TypeError, KeyError):
+            known = False
+        if not known:  # any user of this machine can connect: only who can read the folder hears more
+            return {"error": "the secret is wrong"}
+        try:
             return self._handlers[question["ask"]](question)
         except TequioError as cause:
             return {"error": cause.message, "remedy": cause.remedy}
         except Exception as cause:
-            return {"error": f"{type(cause).__name__}: {cause}"}
+            return {"error": type(cause).__name__, "remedy": SEE_ITS_LOG}
+
+
+def serve_lines(port: int, answer: Callable[[bytes], Mapping[str, object]],
+                context: ssl.SSLContext | None = None) -> socketserver.TCPServer:
+    """Answer lines on a loopback port, each with one JSON document; over TLS with a context."""
+
+    class Answering(socketserver.StreamRequestHandler):
+        timeout = _SECONDS
+
+        def setup(self) -> None:
+            if context is not None:  # in the thread of this caller, who may be slow
+                self.request.settimeout(_SECONDS)
+                self.request = context.wrap_socket(self.request, server_side=True)
+            super().setup()
+
+        def handle(self) -> None:
+            self.wfile.write(json.dumps(answer(self.rfile.readline(_LONGEST_LINE))).encode() + b"\n")
+
+        def finish(self) -> None:
+            try:
+                super().finish()
+            finally:
+                self.request.close()  # the server closes the socket that it accepted, which TLS has wrapped in another
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, allow_reuse_address = True, True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A caller that broke off, or speaks another language, is no news."""
+
+    server = Server(("127.0.0.1", port), Answering)
+    threading.Thread(target=server.serve_forever, name="tequio-control", daemon=True).start()
+    return server
+
+
+def asked_over(connection: socket.socket, question: Mapping[str, object]) -> Document:
+    """Send a question, and read its answer."""
+    connection.sendall(json.dumps(question).encode() + b"\n")
+    with connection.makefile("rb") as reader:
+        answer: Document = json.loads(reader.readline(_LONGEST_ANSWER))
+    return answer
 
 
 def ask(home: Path, question: str, **facts: object) -> Document | None:
@@ -72,11 +111,14 @@ def ask(home: Path, question: str, **facts: object) -> Document | None:
     try:
         running = json.loads((home / _FILE).read_bytes())
         with socket.create_connection(("127.0.0.1", running["port"]), timeout=_SECONDS) as connection:
-            connection.sendall(json.dumps({"ask": question, "secret": running["secret"], **facts}).encode() + b"\n")
-            with connection.makefile("rb") as reader:
-                answer: Document = json.loads(reader.readline(_LONGEST_LINE))
+            answer = asked_over(connection, {"ask": question, "secret": running["secret"], **facts})
     except (OSError, ValueError, KeyError):
         return None  # none runs, or it was killed and left its file behind
+    return granted(answer)
+
+
+def granted(answer: Document) -> Document:
+    """The answer, unless it is a refusal."""
     if "error" in answer:
         raise EngineError(f"the coordinator refused: {answer['error']}", remedy=answer.get("remedy", ""))
     return answer
