@@ -44,6 +44,8 @@ def run(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a stopped run: its folder, its name, or "
                       "'last'.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run folders go (default: runs).")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="POLICY", help="What every simulated party allows: open, "
+                      "hospital, strict or a file; see: tequio policy list")] = None,
     fresh_ledger: FreshLedger = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
@@ -53,7 +55,8 @@ def run(
     A config with a table 'sweep' runs every combination and skips what is finished.
     """
     _advice.clear()
-    overrides = [*(settings or []), *shortcuts(seed=seed, engine=engine, workers=workers, address=address, out=out)]
+    overrides = [*(settings or []), *shortcuts(seed=seed, engine=engine, workers=workers, address=address, out=out,
+                                                policy=policy)]
     with printing(as_json) as write, shown_progress(quiet) as listen:
         document, show = _work(file, resume, overrides, listen, fresh_ledger=fresh_ledger)
         if as_json:
@@ -106,10 +109,10 @@ def _work(file: Path | None, resume: str | None, overrides: list[str], listen: L
 
 
 def shortcuts(*, seed: int | None = None, engine: str | None = None, workers: int | None = None,
-              address: str | None = None, out: Path | None = None) -> list[str]:
+              address: str | None = None, out: Path | None = None, policy: str | None = None) -> list[str]:
     """Options that are short for keys of a config."""
     values = {"seed": seed, "engine.name": engine, "engine.workers": workers, "engine.address": address,
-              "output.folder": out}
+              "output.folder": out, "policy": policy}
     return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 

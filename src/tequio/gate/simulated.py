@@ -15,20 +15,22 @@ from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome
 from tequio.federation.rng import stream
+from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement, roster_of
-from tequio.gate.gate import Gate, PartyRows, judge_run
-from tequio.gate.policy import policy_file, read_policy
+from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
+from tequio.gate.policy import as_policy, policy_file, read_policy
 from tequio.gate.release import released
 from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from tequio.federation.exchange import Announcement, Engine, Order, Reply
+    from tequio.federation.exchange import Engine, Order, Reply
     from tequio.federation.payload import Payload
     from tequio.federation.population import Population
     from tequio.gate.gate import Passed
     from tequio.gate.policy import Policy
+    from tequio.privacy.accounting import Spent
     from tequio.privacy.dataset_ledger import DatasetLedger
 
 _MOST_NAMES_IN_ROSTER = 1_000
@@ -49,15 +51,16 @@ class Seen:
 
 @dataclass
 class GatedEngine:
-    """An engine whose parties each have a gate in front of them."""
+    """An engine whose parties each have a gate in front of them. `spent` is what each party has spent, by round."""
 
     engine: Engine
     policy: Policy
     facts: Mapping[str, Any]
     run: str
-    ledger: DatasetLedger | None = None
+    ledger_of: Callable[[str], DatasetLedger] | None = None
     only_try: bool = False
     seen: dict[str, Seen] = field(default_factory=dict)
+    spent: dict[int, dict[int, Spent]] = field(default_factory=dict)
     _population: Population | None = None
     _gates: dict[int, Gate] = field(default_factory=dict)
     _passed: dict[tuple[int, int], Passed] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class GatedEngine:
                 if not self.only_try:
                     raise PermissionDenied(f"party '{population.name(party)}': {cause.message}",
                                            remedy=cause.remedy) from None
-                self._note("(the run)", "", cause)
+                self._note("(the run)", cause)
 
     def submit(self, order: Order) -> None:
         """Send an order to those parties whose gates let it in."""
@@ -99,7 +102,10 @@ class GatedEngine:
         replies, failures = [], [*outcome.failures, *self._refused.pop(outcome.ticket, ())]
         for reply in outcome.replies:
             sent = self._released(order, reply)
-            (failures if isinstance(sent, Failure) else replies).append(sent)  # type: ignore[attr-defined]
+            if isinstance(sent, Failure):
+                failures.append(sent)
+            else:
+                replies.append(sent)
         return Outcome(outcome.ticket, tuple(replies), tuple(sorted(failures, key=lambda failure: failure.party)))
 
     def states(self) -> dict[int, Payload]:
@@ -117,16 +123,19 @@ class GatedEngine:
     def _let_in(self, order: Order, place: int, party: int) -> bool:
         gate = self._gate(party)
         stages = [stage for stage in order.stages if stage.get(COMPONENT_KEY) != ["stage", "attack"]]
-        asked = self._note(order.task, "")
+        asked = self._note(order.task)
         asked.asked += 1
         try:
             passed = gate.admit(order.task, order.round, order.settings, stages, _digest(order, place, party))
         except PermissionDenied as cause:
-            self._note(order.task, "", cause)
+            self._note(order.task, cause)
             if not self.only_try:
                 self._refused.setdefault(order.ticket, []).append(_failure(party, cause))
             return self.only_try
         asked.covered = passed.covered
+        by_round = self.spent.setdefault(party, {}).setdefault(order.round, {})
+        for release, count in passed.spent.items():
+            by_round[release] = by_round.get(release, 0) + count
         self._passed[order.ticket, party] = passed
         return True
 
@@ -139,7 +148,7 @@ class GatedEngine:
         try:
             content = released(reply.payload, passed, self.policy, rng)
         except PermissionDenied as cause:
-            self._note(order.task, "", cause)
+            self._note(order.task, cause)
             return _failure(reply.party, cause)
         return reply if content is reply.payload else replace(reply, payload=content, bytes_up=payloads.size(content))
 
@@ -157,13 +166,11 @@ class GatedEngine:
                 "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify}})
             known = self._gates[party] = Gate(
                 self.policy, announcement, PartyRows(len(data.train), len(data.validation), len(data.test)),
-                population.schema, ledger=self.ledger, run=self.run)
+                population.schema, run=self.run,
+                ledger=None if self.ledger_of is None else self.ledger_of(population.name(party)))
         return known
 
-    def _note(self, task: str, covered: str, cause: PermissionDenied | None = None) -> Seen:
-        from tequio.federation.task import find_task
-        from tequio.gate.gate import what_it_reveals
-
+    def _note(self, task: str, cause: PermissionDenied | None = None) -> Seen:
         known = self.seen.get(task)
         if known is None:
             reveals = "" if task.startswith("(") else what_it_reveals(find_task(task))
@@ -176,16 +183,9 @@ class GatedEngine:
 
 def policy_of(given: str | Mapping[str, object]) -> Policy:
     """The policy that a config names: one that comes with tequio, a file, or its keys."""
-    from tequio.gate.policy import as_policy
-
     if isinstance(given, str):
         return read_policy(policy_file(given), required=True)
     return as_policy(dict(given), "[policy]")
-
-
-def facts_of(announcement: Announcement, schema: str) -> dict[str, Any]:
-    """What all parties of a simulation are told alike."""
-    return {"schema": schema, **announcement.facts}
 
 
 def _digest(order: Order, place: int, party: int) -> str:

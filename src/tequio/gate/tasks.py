@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _TABLES = {"algorithm": "algorithm", "selector": "selector", "aggregator": "aggregator", "topology": "topology",
            "contribution": "contribution", "learner": "learner"}
-_ADOPTION = frozenset({"look for own model", "adopt if better", "fine-tune and evaluate"})
+_ADOPTION = frozenset({"look for own model", "adopt if better", "fine-tune and evaluate", "evaluate own model",
+                       "train own model", "trees: fit own model"})
 PREPARING = "fit preparation"
 _OPEN = ("tequio.algorithms", "tequio.federation", "tequio.privacy", "tequio.attacks")
 _LIBRARIES = ("numpy", "scipy", "sklearn", "torch", "pydantic", "msgspec", "annotated_types", "typing_extensions")

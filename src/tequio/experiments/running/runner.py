@@ -8,7 +8,9 @@ import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +22,7 @@ from tequio.errors import ConfigError, PartyError, PayloadError, QuorumError
 from tequio.experiments.config.complete import config_hash, data_hash, resolved_toml, to_sendable
 from tequio.experiments.running import store
 from tequio.experiments.running.headline import measured_headline, require_measured
-from tequio.experiments.running.limits import Progress, Spending, StopRules
+from tequio.experiments.running.limits import LEDGERS, Progress, Spending, StopRules
 from tequio.experiments.running.measuring import Measured, among_honest, hand_over, measure
 from tequio.experiments.running.participation import participation, participation_table, selection_metrics
 from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
@@ -36,12 +38,12 @@ from tequio.federation.population import Party
 from tequio.gate.simulated import GatedEngine, policy_of
 from tequio.models import folder
 from tequio.models.model import Model
+from tequio.privacy.dataset_ledger import DatasetLedger, fingerprint_of
 from tequio.privacy.ledger import statement
 from tequio.registry import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tequio.data.catalogue.entry import Rows
     from tequio.experiments.config.tables import Config
@@ -413,7 +415,15 @@ def gated(config: Config, folder: Path, scenario: Scenario, engine: Engine, *, o
     """The engine with the config's policy in front of every simulated party."""
     announcement = announcement_of(config, folder, {"schema": schema_to_json(scenario.population.schema)},
                                    scenario.algorithm)
-    return GatedEngine(engine, policy_of(config.policy), announcement.facts, folder.name, only_try=only_try)
+    policy, ledger_of = policy_of(config.policy), None
+    if policy.budget is not None and not only_try:
+        fingerprint, place = fingerprint_of(scenario.population.dataset), Path(config.output.folder) / LEDGERS
+        place.mkdir(parents=True, exist_ok=True)
+
+        def ledger_of(party: str) -> DatasetLedger:
+            return DatasetLedger(place, sha256(f"{fingerprint} {party}".encode()).hexdigest())
+
+    return GatedEngine(engine, policy, announcement.facts, folder.name, ledger_of, only_try=only_try)
 
 
 def describe_environment() -> Plain:
