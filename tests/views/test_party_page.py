@@ -66,7 +66,7 @@ def decision(home, run):
 def test_the_page_says_what_is_asked_what_it_reveals_what_it_costs_and_what_changed(client):
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", client.get("/").text))
     assert "learner mlp (hidden = [16])" in text
-    assert "train reveals how training on the rows changed a model." in text
+    assert "How training on the rows changed a model: train." in text
     assert "costs epsilon 2.413" in text
     assert "rounds 5 → became 10" in text
     assert "epsilon 8 of 8" in text

@@ -29,7 +29,9 @@ def make_home(folder):
     (folder / "party.json").write_text(json.dumps({"name": "north", "address": "localhost:1", "data": {}}))
     before = copy.deepcopy(FACTS) | {"rounds": 5, "stages": []}
     ask(folder, "whole", hash="a" * 64, before=before, epsilon=2.413,
-        tasks=[{"task": "train", "reveals": "UPDATE", "covered_by": "local-dp", "cost": "epsilon 0.24 a round"}])
+        tasks=[{"task": "train", "reveals": "UPDATE", "covered_by": "local-dp", "cost": "epsilon 0.24 a round"},
+               {"task": "hello", "reveals": "nothing"},
+               {"task": "train again", "reveals": "UPDATE", "covered_by": "local-dp", "cost": "epsilon 0.24 a round"}])
     ask(folder, "bare")
     return PartyHome(folder)
 
@@ -59,8 +61,8 @@ def test_a_value_of_another_type_is_a_difference():
 
 def test_components_read_as_names_with_parameters():
     assert in_words([NOISE]) == "local-dp (noise = 2.5, clip = 1.0)"
-    assert in_words(FACTS["learner"]) == "mlp (hidden = [16, 8])"
-    assert (in_words(None), in_words([]), in_words({})) == ("not stated", "none", "none")
+    assert in_words(FACTS["learner"]) == in_words({"name": "mlp", "hidden": [16, 8]}) == "mlp (hidden = [16, 8])"
+    assert [in_words(value) for value in (None, [], {}, "")] == ["not stated", "none", "none", "none"]
 
 
 def test_what_does_not_print_is_spelt_out():
@@ -71,8 +73,8 @@ def test_what_does_not_print_is_spelt_out():
 def test_a_run_reads_completely_at_eighty_columns(home):
     text = "\n".join(approving.as_text(asked(home)["whole"]))
     assert max(map(len, text.splitlines())) <= 80
-    assert "task train reveals how training on the rows changed a model; covered by" in text
     assert "costs      epsilon 2.413" in text
+    assert "reveals    how training on the rows changed a model: train, train again" in text
     assert "rounds: 5 -> 10" in text
     assert "stages[0]: not stated -> local-dp (noise = 2.5, clip = 1.0)" in " ".join(text.split())
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from tequio.engines.network.files import Document, private_folder, write_private
 from tequio.engines.network.policy import Approvals
-from tequio.gate.policy import read_policy
 from tequio.engines.network.telemetry import AuditLog, entries, verify
 from tequio.errors import ConfigError, PermissionDenied
 from tequio.federation.task import Reveals
+from tequio.gate.policy import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,9 +68,22 @@ class Asked:
 
     @property
     def words(self) -> list[tuple[str, str]]:
-        """What was announced, the most important first."""
-        rest = [key for key in sorted(self.facts) if key not in _FIRST]
-        return [(key, in_words(self.facts.get(key))) for key in [*_FIRST, *rest]]
+        """The most important things that were announced."""
+        return [(key, in_words(self.facts.get(key))) for key in _FIRST]
+
+    @property
+    def rest(self) -> list[tuple[str, str]]:
+        """Everything else that was announced."""
+        return [(key, in_words(self.facts[key])) for key in sorted(self.facts) if key not in _FIRST]
+
+    @property
+    def groups(self) -> list[tuple[str, TaskWords]]:
+        """The tasks, those together that reveal the same, under the same cover, at the same cost."""
+        found: dict[tuple[str, str, str], list[TaskWords]] = {}
+        for task in self.tasks:
+            found.setdefault((task["reveals"], task["covered_by"], task["cost"]), []).append(task)
+        groups = [(", ".join(task["task"] for task in alike), alike[0]) for alike in found.values()]
+        return sorted(groups, key=lambda group: group[1]["reveals"] == Reveals.NOTHING.value)
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
@@ -145,12 +158,15 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         component, parameters = value.get("$component"), value.get("parameters")
         if isinstance(component, list) and len(component) == 2 and isinstance(parameters, dict):
-            return f"{visible(str(component[1]))} ({_plain(parameters)})" if parameters else visible(str(component[1]))
+            value = {"name": component[1], **parameters}
+        rest = {key: item for key, item in value.items() if key != "name"}
+        if isinstance(value.get("name"), str):
+            return f"{visible(value['name'])} ({_plain(rest)})" if rest else visible(value["name"])
         return ", ".join(f"{visible(str(key))} = {_plain(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
         nested = any(isinstance(item, dict) for item in value)
         return "; ".join(map(_plain, value)) if nested else f"[{', '.join(map(_plain, value))}]" if value else "none"
-    return visible(str(value))
+    return visible(str(value)) or "none"
 
 
 def visible(text: str) -> str:
@@ -241,21 +257,27 @@ def this_user() -> str:
 
 def spent_and_left(home: PartyHome) -> tuple[str, str]:
     """The privacy loss of this party's rows over all runs, and what is left of the budget, in words."""
-    budget = read_policy(home.policy).budget
+    budget, ledgers = read_policy(home.policy).budget, home.ledgers()
     if budget is None:
         return NOT_STATED, "the policy has no budget"
-    spent = max((ledger.epsilon(budget.delta) for ledger in home.ledgers()), default=0.0)
-    return (f"epsilon {spent:.4g} at delta = {budget.delta:g}",
-            f"epsilon {max(budget.epsilon - spent, 0.0):.4g} of {budget.epsilon:g}")
+    which = [f" (rows {ledger.path.stem[:12]})" if len(ledgers) > 1 else "" for ledger in ledgers]
+    spent = [f"epsilon {ledger.epsilon(budget.delta):.4g} at delta = {budget.delta:g}{rows}"
+             for ledger, rows in zip(ledgers, which, strict=True)]
+    left = [f"epsilon {ledger.left(budget.epsilon, budget.delta):.4g} of {budget.epsilon:g}{rows}"
+            for ledger, rows in zip(ledgers, which, strict=True)]
+    return ("; ".join(spent) or "nothing was spent under the budget",
+            "; ".join(left) or f"epsilon {budget.epsilon:g} of {budget.epsilon:g}")
 
 
 def ledger_rows(home: PartyHome) -> list[dict[str, str]]:
-    """What was spent on this party's rows, a row for each run."""
-    found: dict[str, int] = {}
-    for ledger in home.ledgers():
-        for entry in ledger.entries():
-            found[entry.run] = found.get(entry.run, 0) + entry.releases
-    return [{"run": run, "releases": str(releases)} for run, releases in found.items()]
+    """What was spent on this party's rows, a row for each run and asker."""
+    budget = read_policy(home.policy).budget
+    delta = 1e-5 if budget is None else budget.delta
+    return [{"run": visible(line["run"]), "asked by": visible(line["by"])[:12], "releases": f"{line['releases']:,}",
+             "under": visible(", ".join([line["mechanism"], *line["tasks"]])),
+             "epsilon alone": "none" if line["epsilon"] is None else f"{line['epsilon']:.4g}",
+             "last": line["last"][:19].replace("T", " "), "rows": ledger.path.stem[:12]}
+            for ledger in home.ledgers() for line in ledger.lines(delta)]
 
 
 def as_text(run: Asked, *, whole: bool = True) -> Iterator[str]:
@@ -272,13 +294,16 @@ def as_text(run: Asked, *, whole: bool = True) -> Iterator[str]:
     yield from _field("costs", run.cost)
     if not run.tasks:
         yield from _field("tasks", NOT_STATED)
-    for task in run.tasks:
-        yield from _field(f"task {task['task']}", f"reveals {task['reveals']}; covered by {task['covered_by']}; costs "
-                                                  f"{task['cost']}")
+    for names, task in run.groups:
+        yield from _field("reveals", f"{task['reveals']}: {names} (covered by: {task['covered_by']}; costs: "
+                                     f"{task['cost']})")
+    for key, value in run.rest:
+        yield from _field(visible(key), value)
     for path, old, new in run.changes:
         yield from _field("changed", f"{path}: {old} -> {new}")
     yield from _field("hash", run.hash)
 
 
 def _field(name: str, value: str) -> Iterator[str]:
-    yield from wrap(f"{name:<10} {value}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 13)
+    yield from wrap(f"{name:<10} {value}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 13,
+                    break_on_hyphens=False)
