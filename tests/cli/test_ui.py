@@ -27,12 +27,12 @@ def test_only_this_machine_can_connect_by_default(tequio, served, tmp_path):
     (settings, bound), = served
     assert (code, err) == (0, "")
     assert bound == ("127.0.0.1", port)
-    assert (settings.token, settings.folder) == ("", tmp_path)
-    assert f"http://127.0.0.1:{port}/" in out
-    assert "token" not in out
+    assert settings.folder == tmp_path
+    assert f"http://127.0.0.1:{port}/?token={settings.token}" in out
+    assert len(settings.token) >= 32
 
 
-def test_another_address_makes_a_new_token_each_time(tequio, served, tmp_path):
+def test_each_dashboard_has_a_new_token(tequio, served, tmp_path):
     for _ in range(2):
         code, out, err = tequio("ui", tmp_path, "--port", free_port(), "--host", "0.0.0.0", "--host-name", "lab")
         assert code == 0
@@ -42,11 +42,6 @@ def test_another_address_makes_a_new_token_each_time(tequio, served, tmp_path):
     assert first != second
     assert len(first) >= 32
     assert served[0][0].host_names == ("lab",)
-
-
-def test_a_token_can_be_asked_for_on_this_machine_too(tequio, served, tmp_path):
-    tequio("ui", tmp_path, "--port", free_port(), "--token")
-    assert served[0][0].token
 
 
 def test_a_port_that_is_taken_is_told(tequio, served, tmp_path):

@@ -90,7 +90,9 @@ def assert_clean_folder(folder: Path) -> None:
 def assert_clean_pages(runs: Path, name: str) -> None:
     from starlette.testclient import TestClient
 
-    client = TestClient(make_app(Settings(runs)), base_url="http://127.0.0.1:8765", raise_server_exceptions=False)
+    settings = Settings(runs)
+    client = TestClient(make_app(settings), base_url="http://127.0.0.1:8765", raise_server_exceptions=False,
+                        headers={"authorization": f"Bearer {settings.token}"})
     for page in ("/", f"/run/{name}", f"/compare?run={name}", f"/partition?run={name}", f"/tree/{name}",
                  f"/new?like={name}"):
         answer = client.get(page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -14,20 +13,18 @@ from tequio.errors import ConfigError, MissingExtra
 
 def ui(
     runs: Annotated[Path, typer.Argument(help="The folder of the runs.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine's need the token that "
-                                      "is then printed.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8765,
     host_name: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A name under which browsers may ask for "
                          "this machine (repeat for more).")] = None,
-    token: Annotated[bool, typer.Option("--token", help="Ask for a token on this machine too, where others use "
-                                        "it.")] = False,
     models: Annotated[Path, typer.Option(help="The folder of the models in use.")] = Path("models"),
     plugin: Annotated[list[str] | None, typer.Option(metavar="FILE", help="A plugin, for runs and forms that need it "
                       "(repeat for more).")] = None,
 ) -> None:
     """Show runs in a browser: live curves, comparisons, partitions, trees, and a form that starts runs.
 
-    Nothing leaves this machine, and runs go on when the dashboard is closed.
+    Nothing leaves this machine, and runs go on when the dashboard is closed. The link that is printed lets a browser
+    in; without its token other users of this machine see nothing.
     """
     from tequio import registry
 
@@ -42,11 +39,10 @@ def ui(
     registry.load_plugins(plugin or ())
     if runs.exists() and not runs.is_dir():
         raise ConfigError(f"'{runs}' is not a folder", remedy="give the folder that holds the run folders")
-    needed = token or not is_loopback(host)
-    settings = Settings(runs, host, port, secrets.token_urlsafe(24) if needed else "", tuple(host_name or ()),
-                        tuple(plugin or ()), models=models)
+    settings = Settings(runs, host, port, host_names=tuple(host_name or ()), plugins=tuple(plugin or ()), models=models)
     door = open_door(host, port)
-    typer.echo(f"The dashboard of '{runs}' is at {settings.address}\nPress Ctrl-C to close it; runs go on.")
+    typer.echo(f"The dashboard of '{runs}' opens at {settings.address}\nThe link lets a browser in: share it with no "
+               "one else. Press Ctrl-C to close the dashboard; runs go on.")
     if not is_loopback(host):
         typer.echo("Others can reach it, and what is sent is not encrypted: rather use ssh -L, or a network you trust.",
                    err=True)

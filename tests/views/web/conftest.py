@@ -72,12 +72,13 @@ def client(runs):
     return client_of(Settings(runs))
 
 
-def client_of(settings, **options):
+def client_of(settings, identified=True, **options):
     from starlette.testclient import TestClient
 
     from tequio.views.web.app import make_app
 
-    return TestClient(make_app(settings), base_url=ADDRESS, raise_server_exceptions=False, **options)
+    brought = {"authorization": f"Bearer {settings.token}"} if identified else None
+    return TestClient(make_app(settings), base_url=ADDRESS, raise_server_exceptions=False, headers=brought, **options)
 
 
 def form_token(client):

@@ -9,11 +9,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -40,25 +37,17 @@ def folder(made, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """A dashboard as the command starts it."""
+    """The link that the command prints when it starts a dashboard."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen([sys.executable, "-m", "tequio", "ui", str(folder), "--port", str(port)],
-                              stdout=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
+                              stdout=subprocess.PIPE, text=True)
     try:
-        while True:
-            assert server.poll() is None, "the dashboard ended"
-            try:
-                urllib.request.urlopen(f"{address}/").close()
-                break
-            except urllib.error.URLError:
-                with suppress(subprocess.TimeoutExpired):
-                    server.wait(0.1)
-        yield address
+        yield re.search(r"http://\S+", server.stdout.readline())[0]
     finally:
         server.terminate()
+        server.stdout.close()
         server.wait(30)
 
 
@@ -86,7 +75,8 @@ def opened(chromium, address):
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: None if urlsplit(request.url).netloc == urlsplit(address).netloc
                 else troubles.append(f"asked {request.url}"))
-        page.goto(address + path)
+        page.goto(address)
+        page.goto(urljoin(address, path))
         return page
 
     yield open_page
@@ -151,7 +141,8 @@ def test_a_sweep_is_started_from_the_form(opened):
 def test_mistakes_stand_at_their_fields(chromium, address):
     context = chromium.new_context()
     page = context.new_page()
-    page.goto(f"{address}/new")
+    page.goto(address)
+    page.goto(urljoin(address, "/new"))
     page.get_by_label("rounds", exact=True).fill("0")
     page.get_by_label("algorithm", exact=True).select_option("fedprox")
     page.get_by_label("proximal", exact=True).fill("-1")

@@ -99,13 +99,14 @@ def test_every_value_from_a_run_is_escaped(client, runs):
 
 
 def test_other_machines_need_a_token(runs):
-    with pytest.raises(ConfigError, match="token is needed"):
-        Settings(runs, host="0.0.0.0")
+    with pytest.raises(ConfigError, match="needs a token"):
+        Settings(runs, host="0.0.0.0", token="")
 
 
 @pytest.fixture
 def guarded(runs):
-    return client_of(Settings(runs, host="0.0.0.0", token=TOKEN, host_names=("lab.example",)), follow_redirects=False)
+    return client_of(Settings(runs, host="0.0.0.0", token=TOKEN, host_names=("lab.example",)), identified=False,
+                     follow_redirects=False)
 
 
 @pytest.mark.parametrize("asked", [{}, {"params": {"token": "wrong"}}, {"headers": {"authorization": "Bearer wrong"}},
@@ -145,7 +146,7 @@ def test_addresses_and_told_names_are_let_in_where_others_can_connect(guarded, h
 
 def test_the_address_to_open_holds_the_token(runs):
     assert Settings(runs, host="0.0.0.0", token=TOKEN).address == f"http://0.0.0.0:8765/?token={TOKEN}"
-    assert Settings(runs, host="::1").address == "http://[::1]:8765/"
+    assert Settings(runs, host="::1", token=TOKEN).address == f"http://[::1]:8765/?token={TOKEN}"
 
 
 def test_secrets_differ_from_process_to_process(runs):

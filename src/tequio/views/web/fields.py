@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
@@ -19,7 +21,7 @@ from tequio.federation.federation import Rules
 from tequio.views.components import about, meanings, parameters, type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tequio.experiments.running.store import Plain
 
@@ -29,6 +31,8 @@ FURTHER = "further"
 
 # What a form may not say: other people's code to import, other folders to write to, many runs at once.
 NOT_OFFERED = ("plugins", "sweep", "search", "output.folder", "output.track")
+IMPORTING = frozenset({"function", "module", "plugins"})
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _IN_FURTHER = ("stages", "overrides")
 _KINDS = {"local": "training", "data": "dataset", "data.partition": "partition"}
 _OPEN = ("", "data", "data.partition", "learner", "local", "algorithm", "selector")
@@ -36,6 +40,20 @@ _TITLES = {"": "Experiment", "local": "Training at a party", "data.partition": "
            "data.feature_noise": "Feature noise"}
 _FIRST = ("", "data", "data.partition", "data.split", "learner", "local", "algorithm", "selector", "aggregator",
           "evaluation", "stop")
+
+
+def names_of_code(given: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """What in a config, or in the axes of a sweep, names code to import, by key. Who may fill in a form, or has put a
+    folder here, may not run code by that."""
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from names_of_code(value, f"{key}.{name}".lstrip("."))
+    elif isinstance(given, list | tuple):
+        for value in given:
+            yield from names_of_code(value, key)
+    elif isinstance(given, str) and (name := key.rpartition(".")[2]) != "name" and given and (
+            name in IMPORTING or _FUNCTION.fullmatch(given) or given.endswith(".py")):
+        yield key, given
 
 
 @dataclass(frozen=True)
@@ -118,7 +136,8 @@ def section_of(table: str, name: str | None = None) -> Section:
     told = f"{entry.summary} {about(entry.component.__doc__ or '')}".strip() if entry else ""
     return Section(table, _TITLES.get(table) or table.replace("_", " ").capitalize(), _meaning(table), kind, names,
                    str(chosen or ""), no_choice, told, entry.paper if entry else "",
-                   tuple(field for field in fields if field.key not in NOT_OFFERED), table in _OPEN)
+                   tuple(field for field in fields if field.key not in NOT_OFFERED
+                         and field.key.rpartition(".")[2] not in IMPORTING), table in _OPEN)
 
 
 def as_typed(value: Any) -> str:

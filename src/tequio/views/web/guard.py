@@ -72,7 +72,7 @@ class Guard:
         reason = self._foreign(request)
         if reason:
             return PlainTextResponse(f"refused: {reason}\n", status_code=403)
-        return self._identified(request) if self._settings.token else None
+        return self._identified(request)
 
     def _foreign(self, request: Request) -> str:
         """Why the request does not come from a page of this dashboard; empty if it may."""
@@ -105,7 +105,7 @@ class Guard:
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer):
             return None
-        return PlainTextResponse("refused: open the address with the token that 'tequio ui' printed\n", 401)
+        return PlainTextResponse("refused: open the link that 'tequio ui' printed, with its token\n", 401)
 
     def _is_token(self, brought: str) -> bool:
         return compare_digest(brought.encode(), self._settings.token.encode())
@@ -131,7 +131,7 @@ LOOPBACK_NAMES = ("localhost",)
 class Settings:
     """Where the runs and the models in use are, and who may look at them.
 
-    token:       what a browser has to bring along; empty where only this machine can connect
+    token:       what a browser has to bring along: this machine may have other users, who can connect too
     host_names:  names, besides addresses, under which this dashboard may be asked for
     form_token:  stands in every form of this process, so that only its own pages can change anything
     """
@@ -139,22 +139,21 @@ class Settings:
     folder: Path
     host: str = "127.0.0.1"
     port: int = 8765
-    token: str = ""
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     host_names: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     models: Path = Path("models")
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise ConfigError(f"'{self.host}' can be reached from other machines, so a token is needed",
-                              remedy="leave the host out, or give a token")
+        if not self.token:
+            raise ConfigError("a dashboard needs a token", remedy="leave token out, so that one is made")
 
     @property
     def address(self) -> str:
         """What to open in a browser."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{host}:{self.port}/?token={self.token}"
 
 
 def is_loopback(host: str) -> bool:

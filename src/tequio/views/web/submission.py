@@ -19,7 +19,16 @@ from tequio.experiments.sweep import SEEDS, axes_of, sweep_cells
 from tequio.federation.federation import Rules
 from tequio.registry import parameter_model
 from tequio.views.components import NOT_HERE, facts_of, where_is
-from tequio.views.web.fields import FURTHER, NOT_OFFERED, as_typed, section_of, sections, tables
+from tequio.views.web.fields import (
+    FURTHER,
+    IMPORTING,
+    NOT_OFFERED,
+    as_typed,
+    names_of_code,
+    section_of,
+    sections,
+    tables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 
 
 Given = dict[str, Any]
+
+_BY_FILE = "a form cannot do; use a config file and 'tequio run'"
 
 WHOLE = ""
 """The place of mistakes that belong to no single field."""
@@ -56,9 +67,11 @@ def read_submission(typed: Mapping[str, str], plugins: Iterable[str] = (), folde
     found = Submission(values, sections(names))
     given = _gathered(found)
     given = _with_further(given, found)
+    _refuse_code({**values, **given}, found)
     _check_keys(given, found)
     _check_data(str(_at(given, "data").get("name", "")), found)
     sweep = read_sweep(values, found.errors)
+    _refuse_code(sweep, found, VALUES_FIELD)
     if not found.errors:
         _complete(with_key({**given, "plugins": list(plugins)}, "output.folder", folder), sweep, found)
     return found
@@ -132,6 +145,17 @@ def _with_further(given: Given, found: Submission) -> Given:
         found.errors[FURTHER] = f"'{key}' cannot be set here; use a config file and 'tequio run'"
         return given
     return _merged(given, further)
+
+
+def _refuse_code(given: Mapping[str, Any], found: Submission, place: str = "") -> None:
+    """A form starts runs of what is installed and of the plugins that the dashboard was started with."""
+    for section in found.sections:
+        component = registry.find(section.kind, section.chosen).component if section.kind and section.chosen else None
+        if component is not None and any(one in IMPORTING for one in parameter_model(component).model_fields):
+            found.errors[section.name_key] = f"'{section.chosen}' imports code that its settings name, which {_BY_FILE}"
+    for key, text in names_of_code(given):
+        found.errors.setdefault(place or _nearest_field(key, found),
+                                f"'{text[:80]}' names code to import, which {_BY_FILE}")
 
 
 def _merged(given: Given, further: Mapping[str, Any]) -> Given:

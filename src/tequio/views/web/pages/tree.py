@@ -28,6 +28,7 @@ from tequio.experiments.showing.explanations import (
 from tequio.experiments.showing.trees import party_page
 from tequio.learners.trees.text import count_text, share_text
 from tequio.views.components import NOT_HERE, facts_of, where_is
+from tequio.views.web.fields import names_of_code
 from tequio.views.web.guard import POLICY
 from tequio.views.web.kit import dashboard_of, page
 from tequio.views.web.reading import DAMAGE, read_config
@@ -109,6 +110,10 @@ def _refuse_foreign_parts(folder: Path, dashboard: Dashboard) -> None:
     if foreign:
         raise ConfigError(f"this run uses the plugin '{foreign[0]}', which the dashboard does not import by itself",
                           remedy=f"start it with: tequio ui --plugin {foreign[0]}")
+    named = next(names_of_code(given), None)
+    if named is not None:
+        raise ConfigError(f"this run's '{named[0]}' names code to import ('{named[1][:80]}'), which the dashboard does "
+                          "not do by itself", remedy=f"type: tequio explain {folder.name}")
     name = given["data"]["name"]
     if name in registry.names("dataset") and where_is(facts_of(registry.find("dataset", name))) in NOT_HERE:
         raise ConfigError(f"the rows of '{name}' are not on this machine", remedy=f"type: tequio data fetch {name}")
