@@ -17,13 +17,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engines.network.fleet import enrol, make_coordinator
 from tequio import registry
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Split
 from tequio.engines.network.bounded import Bounded, InProcess
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.holding import OwnRows
+from tequio.engines.network.site import Site, answer
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries
+from tequio.engines.network.wire import Ready, TaskFailed, TaskRequest, from_party
+from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order
 from tequio.federation.population import alone
+from tequio.gate.policy import Policy
 from tequio.registry import to_spec
 
 PLUGIN = str(Path(__file__).with_name("deadly.py"))
@@ -103,6 +109,32 @@ def test_it_fails_alone_and_the_next_task_works(runner, way):
     assert reply(ask(runner, states=states))["calls"] == 5
     assert reply(ask(runner, run="other"))["process"] == other
     assert resident() - before < 20 << 20
+
+
+@pytest.mark.parametrize("way", ["exit politely", "raise unreadable", "crash", "grow in one step"])
+def test_the_reason_is_known_on_both_sides_and_the_run_goes_on(runner, way, tmp_path):
+    """What the party's policy and the request say crosses; of an error in a task's own code only the kind does."""
+    home, audit = enrol(make_coordinator(tmp_path / "coordinator"), tmp_path / "north", "north", {}), AuditLog(
+        tmp_path / "audit.jsonl")
+    site = Site(home, OwnRows("north", POPULATION.dataset), Policy(tasks=("deadly",)), Telemetry(audit), runner=runner)
+    announced = {"index": 0, "parties": 3, "seed": 4, "split": {"validation": 0.0, "test": 0.0, "stratify": True},
+                 "overrides": {}, "name": "run", "rounds": 10, "algorithm": "fedavg", "schema": site._holding.schema}
+    assert isinstance(site.begin("both", payloads.encode(announced)), Ready)
+
+    def asked(position, base, way=""):
+        about = {"settings": {"way": way}, "stages": []}
+        request = TaskRequest("both", position, base, 0, "digest", "deadly", 1, ((0, 0), (0, 0), (0, 0)))
+        return [from_party(data) for data in answer(site, request, [payloads.encode(about), payloads.encode({}), b""])]
+
+    asked(1, 0)
+    [(failed, _)] = asked(2, 1, way)
+    assert isinstance(failed, TaskFailed)
+    assert failed.cause == (ENDS[way] if ENDS[way].startswith("task") else ENDS[way].split()[0].rstrip(":"))
+    noted = [entry for entry in entries(tmp_path / "audit.jsonl") if entry["event"] == "task failed"]
+    assert [entry["cause"] for entry in noted] == [ENDS[way]]
+    _, content = asked(3, 1)[-1]
+    assert payloads.decode(content)["calls"] == 2
+    site.end("both")
 
 
 @pytest.mark.parametrize("way", ["loop", "loop in C"])
