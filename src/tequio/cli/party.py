@@ -226,6 +226,35 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
 
 
 @app.command()
+def clean(
+    home: Home = _HOME,
+    older_than: Annotated[float, typer.Option(min=0, metavar="DAYS", help="Only runs that ended so long ago.")] = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete journals, states and approvals of runs that are over. Runs that may go on, ledgers and audit logs stay.
+
+    What is deleted of a run includes your own part of its model, if it kept one here.
+    """
+    import time
+
+    from tequio.engines.network import journal
+
+    old, left = journal.clean(_place(home), older_than, time.time(), delete=not dry_run)
+    freed = sum(run.bytes for run in old)
+    going = [run.run for run in left if run.days is None]
+    if as_json:
+        return typer.echo(json.dumps({"deleted": [] if dry_run else [run.run for run in old], "bytes": freed,
+                                      "old": [run.run for run in old], "not_over": going}))
+    for run in old:
+        typer.echo(f"{run.run}: over for {run.days:.0f} days, {run.bytes / 1e6:.2f} MB")
+    typer.echo(f"{'Would free' if dry_run else 'Freed'} {freed / 1e6:.2f} MB of {len(old)} runs.")
+    if going:
+        typer.echo(f"Not over, and left as they are: {', '.join(going)}")
+    return None
+
+
+@app.command()
 def ledger(home: Home = _HOME, as_json: Json = False) -> None:
     """Show what was released about your rows: in which runs, for whom and when, and what is left of the budget."""
     from tequio.gate.policy import read_policy

@@ -1,11 +1,13 @@
 """What a party keeps of a run on its disk: after each task its state and its reply.
 
 A task that is asked for again is answered from here, so that it is done once however often links break. A run that is
-resumed from a checkpoint finds the state of that moment, and what was done after it in vain is forgotten.
+resumed from a checkpoint finds the state of that moment, and what was done after it in vain is forgotten. Of a run that
+is over the last state stays, which is the party's part of the model, until its owner cleans up.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from tequio.engines.network.homes import PartyHome
     from tequio.federation.payload import Payload
 
-_PREFIX = "task-"
+_PREFIX, _OVER = "task-", "over"
 _BEGINNING = 1 << 16
 
 
@@ -44,6 +47,7 @@ class Journal:
         """`beginning` is the state before the first task, where there is one."""
         self._folder, self._beginning = folder, beginning or {}
         self._last: Record | None = None
+        self._over = (folder / _OVER).exists()
         # Kept in memory, because looking into the folder for every task would cost more than the task.
         self._positions = {int(path.name.removeprefix(_PREFIX)) for path in folder.glob(_PREFIX + "*")}
 
@@ -70,6 +74,9 @@ class Journal:
         """Keep a record, and forget those that it makes void: they came after a state that the run went back from."""
         reply = np.frombuffer(record.reply, np.uint8)  # an array is written without being copied
         content = payloads.encode_pieces({**vars(record), "reply": reply})
+        if self._over:  # it goes on, to more rounds
+            (self._folder / _OVER).unlink(missing_ok=True)
+            self._over = False
         # A reply can be made again; a state that others build on cannot.
         write_private(private_folder(self._folder) / f"{_PREFIX}{record.position:012d}", *content,
                       sync=bool(record.state))
@@ -83,8 +90,10 @@ class Journal:
         self._forget(position for position in self._positions if position < keep)
 
     def end(self) -> None:
-        """The run is over: keep the last state only."""
+        """The run is over: keep the last state only, until `clean` takes it away."""
         self._forget(position for position in self._positions if position < max(self._positions))
+        write_private(private_folder(self._folder) / _OVER, b"", sync=False)
+        self._over = True
 
     def forget(self) -> None:
         """Nothing of it is needed any more."""
@@ -114,6 +123,38 @@ class Journal:
                            remedy="restore the party's folder from a backup, or start the run anew") from cause
         self._last = Record(**{**content, "reply": np.asarray(content["reply"], np.uint8).data})
         return self._last
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a party's folder holds of a run: how long ago it ended (None: it goes on), and its bytes on the disk."""
+
+    run: str
+    days: float | None
+    bytes: int
+    paths: tuple[Path, ...]
+
+
+def kept_runs(home: PartyHome, now: float) -> list[Kept]:
+    """What is kept of each run that has done tasks here: journal and states, its approval, and what it announced."""
+    found = []
+    for folder in sorted(path for path in (home.folder / "runs").glob("*") if path.is_dir()):
+        over = folder / _OVER
+        beside = (home.folder / "approvals" / f"{folder.name}.json", home.folder / "announced" / folder.name)
+        paths = (folder, *(path for path in beside if path.exists()))
+        size = sum(path.stat().st_size for place in paths for path in (place, *place.rglob("*")) if path.is_file())
+        days = (now - over.stat().st_mtime) / 86400 if over.exists() else None
+        found.append(Kept(folder.name, days, size, paths))
+    return found
+
+
+def clean(home: PartyHome, older_than_days: float, now: float, *, delete: bool = True) -> tuple[list[Kept], list[Kept]]:
+    """Delete what is kept of runs that ended so long ago: what was deleted, and what was left."""
+    found = kept_runs(home, now)
+    old = [run for run in found if run.days is not None and run.days >= older_than_days]
+    for path in (path for run in old if delete for path in run.paths):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return old, [run for run in found if run not in old]
 
 
 def _bytes_of(path: Path) -> memoryview:
