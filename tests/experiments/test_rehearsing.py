@@ -238,13 +238,20 @@ def test_a_simulated_dataset_is_not_rehearsed(federation):
 
 LOCAL = {"stages": [{"name": "local-dp", "clip": 1.0, "noise": 4.0}], "data": {
     "prepare": ["one-hot"], "split": {"validation": 0.0, "test": 0.1}}}
-CENTRAL = {"stages": [{"name": "central-dp", "clip": 1.0, "noise": 2.0}], "data": LOCAL["data"],
+CENTRAL = {"stages": [{"name": "central-dp", "clip": 1.0, "noise": 2.0, "secret": True}], "data": LOCAL["data"],
            "algorithm": {"name": "fedavg", "weights": "uniform"}}
 
 
 def test_what_is_wrong_with_the_run_itself_is_said_as_when_it_is_run(three):
     with pytest.raises(ConfigError, match="this run would not be private"):
         three.ready(**{**CENTRAL, "algorithm": "fedavg"})
+
+
+def test_noise_that_every_party_could_compute_from_the_seed_is_no_noise(three):
+    """Spec 005, 2.14: parties are told the seed, and the coordinator's noise and draws would follow from it."""
+    stages = [{**CENTRAL["stages"][0], "secret": False}]
+    with pytest.raises(ConfigError, match="seed, which every party learns: set secret = true in"):
+        three.ready(**{**CENTRAL, "stages": stages})
 
 
 @pytest.mark.parametrize("tables", [LOCAL, CENTRAL, {**CENTRAL, "rounds": 9},

@@ -110,7 +110,7 @@ def scenario_of(config: Config, engine: NetworkEngine, roster: Mapping[str, Hell
     save_schema(SharedSchema(schema_from_json(agreed)), place / store.SCHEMA)
     rules = Rules(**config.rules)
     judged = population.dataset if test is None else test
-    algorithm, ledger = with_ledger(config, algorithm, population, rules, None, None)
+    algorithm, ledger = with_ledger(config, algorithm, population, rules, None, None, announced=True)
     return Scenario(population, test, None, algorithm, build_named("topology", config.topology), rules,
                     warnings=(*imbalance(config, test), *large_batches(config, population, algorithm),
                               *privacy_warnings(ledger)), ledger=ledger,

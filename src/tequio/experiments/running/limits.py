@@ -134,13 +134,17 @@ def _better(metric: str, value: float, than: float | None) -> bool:
 
 
 def with_ledger(config: Config, algorithm: Algorithm, population: Population, rules: Rules, clock: Clock | None,
-                hostility: Hostility | None) -> tuple[Algorithm, Ledger | None]:
-    """The algorithm with its privacy mechanism ready for work, and the ledger of the run, if it is to be private."""
+                hostility: Hostility | None, *, announced: bool = False) -> tuple[Algorithm, Ledger | None]:
+    """The algorithm with its privacy mechanism ready for work, and the ledger of the run, if it is to be private.
+
+    Where a run is `announced` to real parties, each of them knows its seed.
+    """
     told = config.privacy
     federation = Federation(population, InlineEngine(), config.seed, rules, clock=clock)
     terms = Terms(told.epsilon, told.delta, told.accountant)
     algorithm, ledger = open_ledger(algorithm, federation, terms, config.rounds,
-                                    voids=(*_chosen_by_rows(config), *_conspiracy(hostility)),
+                                    voids=(*_chosen_by_rows(config), *_conspiracy(hostility),
+                                           *(_known_noise(algorithm) if announced else ())),
                                     caveats=tuple(_told_exactly(config)), allow_void=told.when_void == "warn")
     return algorithm, ledger
 
@@ -204,7 +208,8 @@ def over_runs(rows: DatasetLedger, unit: str, delta: float) -> Plain:
     runs, (since, before) = rows.by_run(unit), rows.anew
     spent = rows.spent(unit)
     epsilon = rows.epsilon(delta, "pld" if len(spent) <= _TIGHT else "rdp", unit)
-    others = {entry.unit: len(rows.by_run(entry.unit)) for entry in rows.entries() if entry.unit != unit}
+    others = {other: len(rows.by_run(other)) for other in dict.fromkeys(entry.unit for entry in rows.entries())
+              if other != unit}
     number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     void = [run for run, bill in runs.items() if any(release.noise <= 0 for release in bill)]
     said = f"epsilon {epsilon:.3g} at delta {delta:g} for any one {unit}" if isfinite(epsilon) else \
@@ -252,6 +257,15 @@ def _chosen_by_rows(config: Config) -> Iterator[str]:
     if fitted and how.prepare_scope == "federated":
         yield ("data.prepare shares exact statistics of the parties' rows: set data.prepare_scope = 'local', or "
                "prepare the data beforehand and set data.prepare = []")
+
+
+def _known_noise(algorithm: Algorithm) -> Iterator[str]:
+    """Noise of the coordinator that every party could compute; that of parties follows from secrets of their own."""
+    for stage in algorithm.components.stages:
+        if stage.mechanism is not None and stage.mechanism.place == "coordinator" and not stage.mechanism.secret:
+            name = name_of(type(stage.mechanism))
+            yield (f"the noise of '{name}' and the draw of parties follow from the run's seed, which every party "
+                   f"learns: set secret = true in [[stages]] name = '{name}'")
 
 
 def _conspiracy(hostility: Hostility | None) -> Iterator[str]:
