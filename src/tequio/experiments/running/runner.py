@@ -40,7 +40,7 @@ from tequio.models import folder
 from tequio.models.model import Model
 from tequio.privacy.dataset_ledger import DatasetLedger, fingerprint_of
 from tequio.privacy.ledger import statement
-from tequio.registry import to_plain
+from tequio.registry import COMPONENT_KEY, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -423,7 +423,10 @@ def gated(config: Config, folder: Path, scenario: Scenario, engine: Engine, *, o
         def ledger_of(party: str) -> DatasetLedger:
             return DatasetLedger(place, sha256(f"{fingerprint} {party}".encode()).hexdigest())
 
-    return GatedEngine(engine, policy, announcement.facts, folder.name, ledger_of, only_try=only_try)
+    facts = dict(announcement.facts)
+    # What hostile parties do is their own idea, and nobody announces it.
+    facts["components"] = [sent for sent in facts["components"] if sent[COMPONENT_KEY] != ["stage", "attack"]]
+    return GatedEngine(engine, policy, facts, folder.name, ledger_of, only_try=only_try)
 
 
 def describe_environment() -> Plain:
