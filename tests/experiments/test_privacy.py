@@ -99,6 +99,19 @@ def test_all_that_needs_single_updates_is_said_at_once_where_they_are_hidden():
         "set rules.replays = 'allow'"]
 
 
+def test_what_needs_single_updates_is_one_of_the_reasons_of_a_private_run():
+    """The stage that hides updates adds a reason of its own, also where a run without a guarantee was allowed."""
+    faults = {"stages": [CENTRAL, "secure-sum"], "topology": "hierarchical", "algorithm": "fedavg",
+              "rules": {"largest_update": 3.0, "replays": "refuse"}}
+    for when in ("refuse", "warn"):
+        with pytest.raises(ConfigError) as refused:
+            scenario(**faults, privacy={"when_void": when})
+        reasons = refused.value.message.splitlines()[1:]
+        for setting in ("set algorithm.weights = 'uniform'", "set rules.largest_update = 0",
+                        "set rules.replays = 'allow'", "set topology.name = 'client-server'"):
+            assert any(setting in reason for reason in reasons), setting
+
+
 def test_the_budget_that_a_refusal_names_is_enough_for_a_round():
     with pytest.raises(ConfigError) as refused:
         scenario(privacy={"epsilon": 0.5})

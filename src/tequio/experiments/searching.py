@@ -21,8 +21,8 @@ from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments.api import gather, shown_while, source_of
 from tequio.experiments.comparing.pairing import curve_metric, more_is_better, value_of
 from tequio.experiments.config.complete import complete, resolved_toml, with_key
+from tequio.experiments.config.composition import is_private
 from tequio.experiments.config.tables import Table as ConfigTable
-from tequio.experiments.running.limits import is_private
 from tequio.experiments.running.recording import as_json, ignore
 from tequio.experiments.running.scenario import start_ledgers_anew
 from tequio.experiments.running.store import Plain, safe_name, write_whole

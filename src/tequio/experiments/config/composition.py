@@ -17,6 +17,7 @@ from tequio.federation.aggregation import Mean
 from tequio.federation.algorithm import Algorithm, part_types
 from tequio.federation.composition import check_stages
 from tequio.learners.learner import GradientLearner, Learner
+from tequio.privacy.mechanism import Mechanism
 from tequio.registry import build, name_of
 
 if TYPE_CHECKING:
@@ -220,9 +221,9 @@ def check_composition(config: Config) -> None:
         raise ConfigError(f"the stage '{proving}' proves weighted sums, and the algorithm '{config.algorithm['name']}' "
                           f"with the aggregator '{config.aggregator.get('name')}' looks at single updates",
                           remedy="set algorithm.name = 'fedavg' and aggregator.name = 'mean'")
-    hiding = next((stage for stage in stages if stage.spec.hides), None)
-    if hiding is not None and (found := list(_needs_single_updates(config, hiding, aggregator))):
-        name, (what, why, remedy) = name_of(type(hiding)), found[0]
+    found = hidden_from(config)
+    if found and not is_private(config):  # what is private is refused with all reasons, when its ledger is opened
+        (what, why, remedy), name = found[0], _hiding(config)
         if len(found) == 1:
             raise ConfigError(f"{what} does not go with the stage '{name}', which shows the coordinator a sum and no "
                               f"single update: {why}", remedy=f"{remedy}, or leave the stage '{name}' out")
@@ -230,6 +231,30 @@ def check_composition(config: Config) -> None:
                           for number, (what, why, remedy) in enumerate(found, 1))
         raise ConfigError(f"the stage '{name}' shows the coordinator a sum and no single update, and {len(found)} "
                           f"settings need single ones:{reasons}", remedy=f"or leave the stage '{name}' out")
+
+
+def is_private(config: Config) -> bool:
+    """Whether something in a run adds noise for privacy."""
+    return config.local.get("name") == "dp-sgd" or any(
+        issubclass(_component("stage", stage), Mechanism) for stage in config.stages)
+
+
+def objections_to_hiding(config: Config) -> list[str]:
+    """What needs single updates where a stage hides them, each with what to set instead."""
+    return [f"{what} does not go with the stage '{_hiding(config)}', which shows the coordinator a sum and no single "
+            f"update: {why}: {remedy}" for what, why, remedy in hidden_from(config)]
+
+
+def hidden_from(config: Config) -> list[tuple[str, str, str]]:
+    """What looks at single updates though a stage hides them."""
+    hiding = next((stage for table in config.stages if (stage := _built("stage", table)).spec.hides), None)
+    aggregator: Aggregator | None = _built("aggregator", config.aggregator) if config.aggregator else None
+    return [] if hiding is None else list(_needs_single_updates(config, hiding, aggregator))
+
+
+def _hiding(config: Config) -> str:
+    """The name of the stage that hides single updates."""
+    return next(str(table["name"]) for table in config.stages if _built("stage", table).spec.hides)
 
 
 def _needs_single_updates(config: Config, hiding: Stage,

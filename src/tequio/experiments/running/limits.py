@@ -17,15 +17,15 @@ from tequio.data.preprocessing import preparations
 from tequio.engines.inline import InlineEngine
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.config.complete import config_hash
+from tequio.experiments.config.composition import objections_to_hiding
 from tequio.experiments.running.headline import check_headline, main_metric
 from tequio.experiments.running.signs import TOO_LARGE
 from tequio.federation.federation import Federation
 from tequio.learners.metrics import higher_is_better
 from tequio.privacy.dataset_ledger import DatasetLedger, bill_to_plain
 from tequio.privacy.ledger import Terms, costliest_bill
-from tequio.privacy.mechanism import Mechanism
 from tequio.privacy.opening import open_ledger
-from tequio.registry import find, name_of
+from tequio.registry import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,18 +142,13 @@ def with_ledger(config: Config, algorithm: Algorithm, population: Population, ru
     told = config.privacy
     federation = Federation(population, InlineEngine(), config.seed, rules, clock=clock)
     terms = Terms(told.epsilon, told.delta, told.accountant)
+    impossible = objections_to_hiding(config)
     algorithm, ledger = open_ledger(algorithm, federation, terms, config.rounds,
-                                    voids=(*_chosen_by_rows(config), *_conspiracy(hostility),
+                                    voids=(*impossible, *_chosen_by_rows(config), *_conspiracy(hostility),
                                            *(_known_noise(algorithm) if announced else ())),
-                                    caveats=tuple(_told_exactly(config)), allow_void=told.when_void == "warn")
+                                    caveats=tuple(_told_exactly(config)),
+                                    allow_void=told.when_void == "warn" and not impossible)
     return algorithm, ledger
-
-
-def is_private(config: Config) -> bool:
-    """Whether something in a run adds noise for privacy."""
-    stages = (find("stage", stage["name"]).component for stage in config.stages)
-    return config.local.get("name") == "dp-sgd" or any(
-        isinstance(stage, type) and issubclass(stage, Mechanism) for stage in stages)
 
 
 LEDGERS = "ledgers"
