@@ -139,9 +139,9 @@ def test_an_auditor_sees_who_decided_but_not_what_was_proposed(served):
     assert not {"config", "state"} & seen.keys()
     log = ask_as(served.tokens["anna"], "audit")
     assert log["count"] == log["entries"][-1]["number"]
-    assert [(entry["person"], entry["action"]) for entry in log["entries"]
-            if entry["event"] == "person asked" and entry["person"] != "operator"] == [
-        ("rita", "propose"), ("olga", "decline"), ("anna", "proposals")]
+    assert [(entry["event"], entry["person"], entry["action"]) for entry in log["entries"]
+            if entry.get("person") not in (None, "operator")] == [
+        ("person asked", "rita", "propose"), ("person asked", "olga", "decline"), ("person read", "anna", "proposals")]
 
 
 def test_an_auditor_is_told_that_the_log_was_changed(served):
@@ -376,9 +376,17 @@ def test_proposals_cannot_fill_the_disk(served):
         ask_as(served.tokens["rita"], "propose", config=CONFIG + "#" * (1 << 16))
     for _ in range(module.MOST_WAITING):
         ask_as(served.tokens["rita"], "propose", config=CONFIG)
-    with pytest.raises(EngineError, match="20 proposals of 'rita' wait already"):
+    with pytest.raises(EngineError, match="20 proposals of 'rita' wait or run already"):
         ask_as(served.tokens["rita"], "propose", config=CONFIG)
     assert ask_as(served.tokens["rolf"], "propose", config=CONFIG)["id"] == "21"
+
+
+def test_reading_in_a_loop_neither_fills_the_log_nor_hides_what_follows(served):
+    for _ in range(150):
+        ask_as(served.tokens["rita"], "proposals")
+    ask_as(served.tokens["rita"], "propose", config=CONFIG)
+    assert 100 <= len(served.noted("person read")) < 110
+    assert served.noted("person asked")[-1]["action"] == "propose"
 
 
 def test_tokens_are_good_after_a_restart(tmp_path):

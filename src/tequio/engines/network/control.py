@@ -26,6 +26,7 @@ _FILE = "control.json"
 _LONGEST_LINE = 1 << 20
 _LONGEST_ANSWER = 1 << 26
 _SECONDS = 10.0
+_MOST_CALLERS = 256
 
 
 class Control:
@@ -89,6 +90,23 @@ def serve_lines(port: int, answer: Callable[[bytes], Mapping[str, object]],
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads, allow_reuse_address = True, True
+        free = threading.BoundedSemaphore(_MOST_CALLERS)
+
+        def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+            """Answer in a thread. The port of people hangs up while it is too busy; the operator's never does."""
+            if context is None or self.free.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: socket.socket | tuple[bytes, socket.socket],
+                                   client_address: object) -> None:
+            """Answer one caller."""
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                if context is not None:
+                    self.free.release()
 
         def handle_error(self, request: object, client_address: object) -> None:
             """A caller that broke off, or speaks another language, is no news."""

@@ -54,6 +54,10 @@ MAY: Mapping[str, tuple[PersonRole, ...]] = {
     "ledgers": ("owner", "auditor"), "proposals": ("owner", "researcher", "auditor")}
 """Who may do what; everything else is for owners."""
 
+_READING = frozenset({"proposals", "result", "audit", "ledgers", "people", "status"})
+"""What changes nothing. People may do it as often as they like, so that the audit log counts bursts of it."""
+
+_OVER = ("finished", "stopped")
 _NOT_OURS = "this token is not one of this coordinator's people"
 _REMEDY = "ask an owner for a new token: tequio coordinator people add NAME --role ROLE --out FILE"
 _NO_HASH = sha256(b"").hexdigest()
@@ -301,7 +305,8 @@ class Desk:
                        cause=str(cause) if isinstance(cause, PermissionDenied | ConfigError) else type(cause).__name__)
             raise
         about = {key: str(question[key]) for key in ("id", "name", "folder", "run") if key in question}
-        self._note("person asked", person=person.name, role=person.role, action=action, **about)
+        self._note("person read" if action in _READING else "person asked", person=person.name, role=person.role,
+                   action=action, **about)
         return answer
 
     def for_operator(self) -> dict[str, Handler]:
@@ -386,14 +391,18 @@ class Desk:
             raise ConfigError(f"a proposal is at most {LONGEST_PROPOSAL} bytes long", remedy="shorten the config")
         name = self._work().check(config)
         with self._lock:
-            waiting = sum(known.by == person.name and not known.decision for known in self._proposals.all())
+            waiting = sum(known.by == person.name and self._is_open(known) for known in self._proposals.all())
             if waiting >= MOST_WAITING:
-                raise PermissionDenied(f"{waiting} proposals of '{person.name}' wait already",
-                                       remedy="wait until an owner has decided about them")
+                raise PermissionDenied(f"{waiting} proposals of '{person.name}' wait or run already",
+                                       remedy="wait until they are decided about and finished")
             made = self._proposals.add(name, person.name, config)
             if person.starts:
                 made = self._started(made, person, "starts when all parties have approved", patient=True)
         return self._shown(made, person)
+
+    def _is_open(self, proposed: Proposed) -> bool:
+        """Whether it waits, or its run goes on."""
+        return not proposed.decision or (proposed.run != "" and not self._work().state(proposed.run).startswith(_OVER))
 
     def _listed(self, person: Person, question: Document) -> Mapping[str, object]:
         return {"proposals": [self._shown(known, person) for known in self._proposals.all()

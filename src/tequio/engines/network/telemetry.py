@@ -67,7 +67,8 @@ def address_of(peer: str) -> str:
 
 _AT_WILL = frozenset({
     "answer refused", "certificate renewed", "claim refused", "connected", "disconnected", "enrolled",
-    "enrolment confirmed", "enrolment refused", "handshake refused", "link cut", "link refused", "person refused",
+    "enrolment confirmed", "enrolment refused", "handshake refused", "link cut", "link refused", "person read",
+    "person refused",
     "renewal refused", "run declined", "sent away", "task failed", "task refused", "unexpected message",
 })
 """What another side can bring about as often as it likes, with no work of its own."""
@@ -105,7 +106,7 @@ class Telemetry:
     def _leaves_out(self, event: str, facts: dict[str, object]) -> bool:
         """Whether there were too many of these of the same party or address; they are counted instead."""
         peer = str(facts.get("peer", ""))
-        known = str(facts.get("via") or facts.get("party") or "")
+        known = str(facts.get("via") or facts.get("party") or facts.get("person") or "")
         who = known or (address_of(peer) if peer else "")
         if self._room.spend((event, who)) and (known or not peer or self._room_of_strangers.spend(event)):
             return False
