@@ -254,6 +254,13 @@ def test_noise_that_every_party_could_compute_from_the_seed_is_no_noise(three):
         three.ready(**{**CENTRAL, "stages": stages})
 
 
+def test_the_coordinator_counts_all_private_runs_of_its_parties_together(three):
+    """Spec 005, 2.13: it sees no rows, and so takes them for the same ones."""
+    found = [run_with_parties(three.config(**CENTRAL, seed=seed), three.service) for seed in (0, 1)]
+    assert [run.privacy_over_runs["runs"] for run in found] == [1, 2]
+    assert found[1].privacy_over_runs["epsilon"] > found[1].privacy["epsilon"]
+
+
 @pytest.mark.parametrize("tables", [LOCAL, CENTRAL, {**CENTRAL, "rounds": 9},
                                     {**LOCAL, "stages": [{"name": "local-dp", "clip": 1.0}], "privacy": {"epsilon": 3}},
                                     {**CENTRAL, "rounds": 50, "privacy": {"epsilon": 12}}], ids=str)

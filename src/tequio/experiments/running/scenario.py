@@ -63,8 +63,8 @@ class Scenario:
     that it trains on itself, if any. `hostility` is who attacks and how, `ledger` what a private run has spent.
     `announced` is what real parties have to be told of their data in this run, and `reading` says how rows become what
     the model is asked about. `headline` is the metric that stands for the run, and `ignorance` the loss by which to see
-    that it diverges (0: there is none, or the run is attacked and may end in any way). `rows` is the fingerprint of all
-    rows of simulated parties, where a ledger is kept for them.
+    that it diverges (0: there is none, or the run is attacked and may end in any way). `rows` is the name of the
+    ledger that a private run is counted in: the fingerprint of all rows of simulated parties.
     """
 
     population: Population
