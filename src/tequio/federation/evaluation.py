@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.payload import Payload
-from tequio.federation.task import LARGEST_COUNT, Done, NoSettings, Reveals, record, task
+from tequio.federation.task import LARGEST_COUNT, Done, NoSettings, Reveals, most_rows, record, task
 from tequio.learners.answers import One, pack_answer
 from tequio.learners.learner import Scorer, Tally
 from tequio.learners.metrics import check_tally
@@ -52,11 +52,14 @@ class Fingerprint(TypedDict):
 
 
 def check_own_tally(tally: Tally, federation: Federation, party: int) -> None:
-    """Refuse a tally that the party's rows cannot have. One row is what a party reports that keeps their number to
-    itself."""
-    rows = int(federation.sizes[party])
-    check_tally(federation.target(party), tally, rows if rows > 1 else LARGEST_COUNT,
+    """Refuse a tally that the party's rows cannot have."""
+    check_tally(federation.target(party), tally, most_rows(int(federation.sizes[party])),
                 f"party '{federation.name(party)}'")
+
+
+def check_any_tally(tally: Tally, federation: Federation, party: int) -> None:
+    """Refuse a tally that no rows can have, where they are not the party's own; who asks knows how many they are."""
+    check_tally(federation.schema.target, tally, LARGEST_COUNT, f"party '{federation.name(party)}'")
 
 
 def tallies_in(replies: Replies[Tally]) -> dict[int, Tally]:

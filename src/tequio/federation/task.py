@@ -55,8 +55,16 @@ Count = Annotated[int, Ge(0), Le(LARGEST_COUNT)]
 
 
 class AtMostRows:
-    """Bounds a number, or each entry of an array, by the rows that the party reported when it joined."""
+    """Bounds a number by the rows that the party reported when it joined, and each entry of an array by `most_rows`."""
 
+
+def most_rows(reported: int) -> int:
+    """The most rows that a party can have that reported a number of them: its policy may report full hundreds, or 1."""
+    return LARGEST_COUNT if reported == 1 else reported if reported % 100 else reported + 99
+
+
+Share = Annotated[float, Ge(0), Le(1)]
+"""A number from 0 to 1."""
 
 Rows = Annotated[Count, AtMostRows()]
 """A number of the party's rows."""
@@ -229,7 +237,7 @@ def fault_of(reply: type, content: Mapping[str, Any], *, withheld: frozenset[str
         if check.plain or withheld is None:
             if not check.holds(value):
                 return f"'{key}' of its reply is not {check.words}"
-            if check.rows and rows is not None and _largest(value) > rows:
+            if check.rows and rows is not None and _above(value, rows):
                 return f"'{key}' of its reply is {_largest(value)}, but the party reported {rows} rows"
     return ""
 
@@ -251,7 +259,11 @@ def _all_hold(check: _Check, column: list[Any], rows: NDArray[np.int64] | None) 
         all(map(check.holds, column))
     if not held or not check.rows or rows is None:
         return held
-    return all(_largest(value) <= most for value, most in zip(column, rows.tolist(), strict=True))
+    return not any(map(_above, column, rows.tolist()))
+
+
+def _above(value: Any, rows: int) -> bool:
+    return _largest(value) > (most_rows(rows) if isinstance(value, np.ndarray) else rows)
 
 
 def _largest(value: Any) -> int:

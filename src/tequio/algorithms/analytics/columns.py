@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tequio.errors import ConfigError, DataError
+from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation.evaluation import Part
-from tequio.federation.task import Count, Counts, Reveals, Rows, Sums, record, task
+from tequio.federation.task import Count, Counts, Reveals, Rows, Sums, most_rows, record, task
 from tequio.learners.learner import flat_features
+from tequio.learners.metrics import LARGEST_SUM
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
 
     from numpy.typing import ArrayLike
 
@@ -60,11 +63,25 @@ class Scope:
     minimum_count: int = 1
 
     def ask(self, federation: Federation, task: Task[ScopeSettings, R], columns: Sequence[str],
-            payload: Payload | None = None) -> Replies[R]:
-        """Ask the parties in scope about some columns."""
+            payload: Payload | None = None, **shapes: tuple[int, ...]) -> Replies[R]:
+        """Ask the parties in scope about some columns. Arrays of other shapes than those given are refused."""
         parties = federation.eligible() if self.parties is None else self.parties
         settings = ScopeSettings(columns=list(columns), part=self.part, minimum_count=self.minimum_count)
-        return federation.ask(parties, task, payload, settings=settings)
+        return federation.ask(parties, task, payload, settings=settings, check=partial(_check_shapes, shapes))
+
+
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], reply: Any, whose: str) -> None:
+    for name, shape in shapes.items():
+        if name in reply and reply[name].shape != shape:
+            raise PayloadError(f"{whose} sent '{name}' of shape {reply[name].shape} instead of {shape}")
+
+
+def check_counts(reply: Any, federation: Federation, party: int) -> None:
+    """Refuse counts of rows by cell that are more rows than the party has in one column."""
+    most = most_rows(int(federation.sizes[party]))
+    for name, counts in reply.items():
+        if counts.ndim and (counts.sum(axis=-1, dtype=np.float64) > most).any():
+            raise PayloadError(f"party '{federation.name(party)}' sent '{name}' of more than {most} rows")
 
 
 def numeric_columns(schema: Schema, wanted: Sequence[str] = ()) -> tuple[str, ...]:
@@ -148,7 +165,8 @@ def summarise_columns(federation: Federation, columns: Sequence[str] = (), scope
     """One ask; the columns come in the given order, or all numeric ones in the order of the schema."""
     scope = scope or Scope()
     names = numeric_columns(federation.schema, columns)
-    replies = scope.ask(federation, summarise_here, names)
+    size = (len(names),)
+    replies = scope.ask(federation, summarise_here, names, rows=size, mean=size, squares=size, min=size, max=size)
     return merge_summaries(replies.payloads, names, scope.minimum_count)
 
 
@@ -158,9 +176,18 @@ def rows_here(party: Party, payload: Payload, settings: ScopeSettings) -> Number
     return {"rows": len(rows_in_scope(party, settings))}
 
 
+def _check_summary(reply: SummaryReply, federation: Federation, party: int) -> None:
+    """Refuse sums of squares that no rows have, and values whose squares are too large to be added up."""
+    longest = max(np.abs(reply[name]).max(initial=0.0) for name in ("mean", "min", "max"))
+    if (reply["squares"] < 0).any() or longest > LARGEST_SUM ** 0.5 or \
+            reply["squares"].max(initial=0.0) > LARGEST_SUM:
+        raise PayloadError(f"party '{federation.name(party)}' sent a summary that no rows have")
+
+
 # The smallest and the largest value are those of single rows, so that these are more than sums. With a minimum count
 # they are values that at least so many rows reach.
-@task("statistics: summary", settings=ScopeSettings, reply=SummaryReply, reveals=Reveals.STRUCTURE)
+@task("statistics: summary", settings=ScopeSettings, reply=SummaryReply, reveals=Reveals.STRUCTURE,
+      check=_check_summary)
 def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> SummaryReply:
     """The summary of the columns held here."""
     size = len(settings.columns)
@@ -243,8 +270,12 @@ def find_quantiles(federation: Federation, shares: Sequence[float], columns: Seq
     return Quantiles(high, high - low)
 
 
+def _check_brackets(reply: BracketsReply, federation: Federation, party: int) -> None:
+    check_counts({"cells": reply["cells"]}, federation, party)
+
+
 # How far a row moves these counts depends on how many brackets there are, which the settings do not say.
-@task("statistics: brackets", settings=ScopeSettings, reply=BracketsReply, reveals=Sums())
+@task("statistics: brackets", settings=ScopeSettings, reply=BracketsReply, reveals=Sums(), check=_check_brackets)
 def brackets_here(party: Party, payload: BracketsPayload, settings: ScopeSettings) -> BracketsReply:
     """Per column and bracket: rows below it, and rows in each of its cells."""
     edges = cell_edges(payload["low"], payload["high"])
@@ -267,7 +298,8 @@ def cell_edges(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[n
 def _refine(federation: Federation, scope: Scope, names: Sequence[str], shares: NDArray[np.float64],
             low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.bool_]]:
     """The cell of each bracket that holds the quantile, and whether the bracket holds enough rows to say so."""
-    replies = scope.ask(federation, brackets_here, names, {"low": low, "high": high})
+    replies = scope.ask(federation, brackets_here, names, {"low": low, "high": high}, rows=low.shape[:1],
+                        below=low.shape, cells=(*low.shape, CELLS))
     if not replies:
         return [low, high], np.zeros(low.shape, dtype=bool)
     # Every reply counts from the bottom, so that a party that vanishes between two refinements does no harm.

@@ -13,6 +13,7 @@ from tequio.algorithms.analytics.columns import (
     Scope,
     ScopeSettings,
     categorical_columns,
+    check_counts,
     find_quantiles,
     held_columns,
     numeric_columns,
@@ -20,7 +21,7 @@ from tequio.algorithms.analytics.columns import (
     summarise_columns,
     without_small,
 )
-from tequio.errors import ConfigError, DataError
+from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation.algorithm import Algorithm, State, part
 from tequio.federation.averaging import select
 from tequio.federation.selection import AllParties, Selector
@@ -174,7 +175,8 @@ def count_histograms(federation: Federation, edges: ArrayLike, columns: Sequence
     if asked.ndim != 2 or len(asked) != len(names) or asked.shape[1] < 2 or not bool((np.diff(asked) >= 0).all()):
         raise DataError(f"edges of shape {asked.shape} are not ascending rows of at least two edges for each of "
                         f"{len(names)} columns")
-    replies = (scope or Scope()).ask(federation, histogram_here, names, {"edges": asked})
+    replies = (scope or Scope()).ask(federation, histogram_here, names, {"edges": asked},
+                                     counts=(len(names), asked.shape[1] - 1))
     return _total([reply["counts"] for reply in replies.payloads], (len(names), asked.shape[1] - 1))
 
 
@@ -193,7 +195,7 @@ def count_labels(federation: Federation, scope: Scope | None = None) -> NDArray[
     target = federation.schema.target
     if target.kind not in ("classes", "multilabel"):
         raise ConfigError(f"a target of kind '{target.kind}' has no labels to count")
-    replies = (scope or Scope()).ask(federation, labels_here, ())
+    replies = (scope or Scope()).ask(federation, labels_here, (), counts=(len(target.names),))
     return _total([reply["counts"] for reply in replies.payloads if "counts" in reply], (len(target.names),))
 
 
@@ -209,7 +211,8 @@ def _moved_counts(settings: ScopeSettings, schema: Schema) -> Mapping[str, float
     return {"counts": len(settings.columns) ** 0.5}
 
 
-@task("statistics: histogram", settings=ScopeSettings, reply=CountsReply, reveals=Sums(_moved_counts))
+@task("statistics: histogram", settings=ScopeSettings, reply=CountsReply, reveals=Sums(_moved_counts),
+      check=check_counts)
 def histogram_here(party: Party, payload: EdgesPayload, settings: ScopeSettings) -> CountsReply:
     """Rows in each cell of each column held here."""
     edges = payload["edges"]
@@ -220,11 +223,22 @@ def histogram_here(party: Party, payload: EdgesPayload, settings: ScopeSettings)
     return {"counts": without_small(counts, settings.minimum_count)}
 
 
+def _check_categories(reply: Arrays, federation: Federation, party: int) -> None:
+    """Refuse what is no count of a column's categories."""
+    domains = {feature.name: (len(feature.domain or ()),) for feature in federation.schema.features}
+    for name, counts in reply.items():
+        if not isinstance(counts, np.ndarray) or counts.dtype != np.int64 or counts.shape != domains.get(name) or \
+                (counts < 0).any():
+            raise PayloadError(f"party '{federation.name(party)}' sent something that is not counts of categories")
+    check_counts(reply, federation, party)
+
+
 def _moved_categories(settings: ScopeSettings, schema: Schema) -> Mapping[str, float]:
     return dict.fromkeys(settings.columns, 1.0)
 
 
-@task("statistics: categories", settings=ScopeSettings, reply=Arrays, reveals=Sums(_moved_categories))
+@task("statistics: categories", settings=ScopeSettings, reply=Arrays, reveals=Sums(_moved_categories),
+      check=_check_categories)
 def categories_here(party: Party, payload: Payload, settings: ScopeSettings) -> Arrays:
     """Counts of the categories of each column held here."""
     data, wanted = rows_in_scope(party, settings), settings.columns
@@ -240,7 +254,13 @@ def _moved_labels(settings: ScopeSettings, schema: Schema) -> Mapping[str, float
     return {"counts": 1.0 if schema.target.kind == "classes" else len(schema.target.names) ** 0.5}
 
 
-@task("statistics: labels", settings=ScopeSettings, reply=LabelsReply, reveals=Sums(_moved_labels))
+def _check_labels(reply: LabelsReply, federation: Federation, party: int) -> None:
+    """A row has one class, but several labels."""
+    if federation.schema.target.kind == "classes":
+        check_counts(reply, federation, party)
+
+
+@task("statistics: labels", settings=ScopeSettings, reply=LabelsReply, reveals=Sums(_moved_labels), check=_check_labels)
 def labels_here(party: Party, payload: Payload, settings: ScopeSettings) -> LabelsReply:
     """Counts of the labels here; nothing at a party that does not hold the target."""
     data = rows_in_scope(party, settings)

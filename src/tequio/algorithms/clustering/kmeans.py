@@ -16,13 +16,13 @@ from annotated_types import Ge, Interval
 
 from tequio.algorithms.analytics.columns import Scope, summarise_columns
 from tequio.data.dataset import Dataset, Schema
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, PayloadError
 from tequio.federation.aggregation import Mean, Updates, check_shapes
 from tequio.federation.algorithm import Algorithm, Attacked, Disclosure, State, part
 from tequio.federation.averaging import finish_round, select
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import Count, Floats, Sums, record, task
+from tequio.federation.task import LARGEST_COUNT, Count, Floats, Sums, record, task
 from tequio.federation.topology import ClientServer, Hierarchical, Topology
 from tequio.learners import kmeans
 from tequio.learners.learner import as_doubles, check_numeric, flat_features
@@ -112,7 +112,7 @@ class FederatedKMeans(Algorithm):
         # The attack first, so that every other stage sees what is really sent.
         way = self.stages if self.attack is None else (self.attack, *self.stages)
         replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
-                                 settings=self._settings, stages=way)
+                                 settings=self._settings, stages=way, check=None if way else _check_counts)
         old: Centroids = state.model["centroids"]
         shapes = {"counts": np.zeros(len(old)), "sums": old}
         replies = federation.sound(replies, lambda sent, whose: check_shapes(sent["update"], shapes, whose))
@@ -163,6 +163,13 @@ class SumsReply(TypedDict):
 def _moved(settings: MoveSettings, schema: Schema) -> dict[str, float]:
     """A row is in one cluster, and as long as the radius allows."""
     return {"counts": 1.0, "sums": settings.radius or inf}
+
+
+def _check_counts(reply: SumsReply, whose: str) -> None:
+    """Refuse counts of rows that are negative or broken; under stages they may carry noise."""
+    counts = reply["update"].get("counts", np.zeros(0))
+    if (counts < 0).any() or (counts % 1).any() or (counts > LARGEST_COUNT).any():
+        raise PayloadError(f"{whose} sent something that is not counts of rows by cluster")
 
 
 @task("kmeans: move centroids", settings=MoveSettings, reply=SumsReply, reveals=Sums(_moved))

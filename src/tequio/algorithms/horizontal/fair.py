@@ -25,6 +25,7 @@ from tequio.algorithms.training import Phase, UpdateReply, received_job, trainin
 from tequio.federation.aggregation import squared_norm
 from tequio.federation.averaging import Averaging, Weights, averaging_round, weights_by
 from tequio.federation.task import TrainSettings
+from tequio.learners.metrics import LARGEST_SUM
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -160,5 +161,8 @@ def on_simplex(values: NDArray[np.float64], total: float = 1.0) -> NDArray[np.fl
         return np.zeros_like(values)
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    nearest: NDArray[np.float64] = np.maximum(values - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    kept = np.flatnonzero(falling > excess)
+    if not len(kept):  # beside such numbers the total is lost; moving all of them alike does not move the nearest point
+        return on_simplex(np.minimum(values, LARGEST_SUM) - min(falling[0], LARGEST_SUM), total)
+    nearest: NDArray[np.float64] = np.maximum(values - excess[kept[-1]], 0.0)
     return nearest

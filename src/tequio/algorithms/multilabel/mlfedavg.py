@@ -153,7 +153,8 @@ class EarlyStopping:
 
     def remembered(self, history: Mapping[str, Sequence[float]], replies: Replies[Any]) -> dict[str, list[float]]:
         """The history with this round's means over the parties that have validation rows."""
-        judged = [payload for payload in replies.payloads if "validation_loss" in payload]
+        wanted = {"validation_loss", "validation_accuracy"}
+        judged = [payload for payload in replies.payloads if wanted <= payload.keys()]
         if not judged:
             return {name: list(values) for name, values in history.items()}
         means = {name: float(np.mean([payload[f"validation_{name}"] for payload in judged]))

@@ -30,7 +30,7 @@ from tequio.algorithms.training import Phase, UpdateReply, job_from, training_ta
 from tequio.data.dataset import Dataset
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.evaluation import EvaluateSettings, Fingerprint, check_own_tally, keep_answer
-from tequio.federation.task import Count, Done, NoSettings, Reveals, Rows, TrainSettings, record, task
+from tequio.federation.task import Count, Done, NoSettings, Reveals, Rows, Share, TrainSettings, record, task
 from tequio.learners.answers import Answer, learner_of
 from tequio.learners.label_metrics import macro, tally_labels
 from tequio.learners.learner import Arrays, Correction, Job, Learner, Tally
@@ -80,7 +80,7 @@ class SharedReply(UpdateReply):
 
     labels: Count
     validation_loss: NotRequired[float]
-    validation_accuracy: NotRequired[float]
+    validation_accuracy: NotRequired[Share]
 
 
 def _job(party: Party, payload: ModelPayload, settings: SharedSettings) -> Job:

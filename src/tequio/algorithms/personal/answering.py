@@ -25,6 +25,7 @@ from tequio.federation.evaluation import (
     Fingerprint,
     OwnModel,
     Part,
+    check_any_tally,
     check_own_tally,
     keep_answer,
     tallies_in,
@@ -162,7 +163,7 @@ def inference(name: str, settings: type[E], answer_of: Callable[[Party, Any, E],
         rows = party.data.part(settings.part)
         return dict(answer_of(party, payload, settings).tally(rows)) if len(rows) else {}
 
-    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.STRUCTURE)
+    @task(f"{name}: score", settings=settings, reply=Tally, reveals=Reveals.STRUCTURE, check=check_any_tally)
     def on_sent(party: Party, payload: SentRows, settings: E) -> Tally:
         rows = Dataset.of(party.data.train.schema, payload["features"], payload["target"], name="sent rows")
         return dict(answer_of(party, payload, settings).tally(rows))

@@ -217,7 +217,9 @@ def common_totals(federation: Federation, parties: NDArray[np.int64]) -> tuple[N
     size = federation.schema.target.size
 
     def check(reply: TotalsReply, whose: str) -> None:
-        if reply["totals"].shape != (size,) or reply["rows"] < 1:
+        totals, counted = reply["totals"], federation.schema.target.kind != "number"
+        if totals.shape != (size,) or totals.dtype.kind not in "iuf" or reply["rows"] < 1 or (
+                counted and (totals < 0).any()):
             raise PayloadError(f"{whose} sent totals that are not {size} numbers with the number of rows")
 
     replies = federation.ask(parties, total_targets, settings=AgreedSettings(agreed=agreed(federation)), check=check)
@@ -289,7 +291,8 @@ def ensemble_from(payload: Payload, schema: Schema, whose: str) -> BoostedTrees:
 
 
 def check_sums(shape: tuple[int, ...], reply: SumsReply, whose: str) -> None:
-    """Refuse sums of gradients of another shape than was asked for."""
+    """Refuse sums of gradients of another shape than was asked for, and second derivatives that no loss has."""
     sums = [reply["update"].get(name) for name in ("gradient", "curvature")]
-    if any(values is None or values.shape != shape for values in sums):
-        raise PayloadError(f"{whose} sent something that is not sums of gradients of shape {shape}")
+    if any(values is None or values.shape != shape for values in sums) or (reply["update"]["curvature"] < 0).any():
+        raise PayloadError(f"{whose} sent something that is not sums of gradients of shape {shape}, or negative second "
+                           "derivatives")

@@ -28,12 +28,13 @@ from tequio.algorithms.vertical.rows import (
     AlignSettings,
     CommonRows,
     RowCount,
+    check_order,
     common_rows,
     fit_scale,
     keep_common,
 )
 from tequio.data.partition import Split, split_rows, strata
-from tequio.errors import DataError
+from tequio.errors import DataError, PayloadError
 from tequio.federation.task import Done, NoSettings, Reveals, record, task
 from tequio.privacy.psi.ids import in_all, masked, multiply, new_order, new_secret, require_ids
 
@@ -92,8 +93,8 @@ class DealSettings:
 
 def align(talk: Conversation, alignment: Alignment) -> dict[str, int]:
     """Agree on the common rows and their order, and on which of them are for training, validation and testing."""
-    find_common(talk, alignment)
-    codes = _dealt_parts(talk)
+    rows = find_common(talk, alignment)
+    codes = _dealt_parts(talk, rows)
     talk.ask(talk.roles.holders, settle, {"part": codes})
     return {name: int((codes == code).sum()) for code, name in enumerate(PARTS)}
 
@@ -106,7 +107,8 @@ def find_common(talk: Conversation, alignment: Alignment, *, query: bool = False
     places = intersect(talk) if alignment == "psi" else _as_they_stand(talk)
     _require_common(places[label_holder])
     order = talk.ask_one(label_holder, choose_order, {"common": places[label_holder]},
-                         settings=AlignSettings(query=query))["order"]
+                         settings=AlignSettings(query=query), check=lambda reply, whose: check_order(
+                             reply["order"], len(places[label_holder]), whose))["order"]
     talk.ask(holders, keep, each={party: {"common": places[party][order]} for party in holders},
              settings=AlignSettings(query=query))
     return len(order)
@@ -133,7 +135,7 @@ def link(talk: Conversation) -> tuple[dict[str, int], NDArray[np.uint8]]:
     _require_common(common[talk.roles.label_holder])
     places, mask = _laid_out(talk, common)
     talk.ask(talk.roles.holders, take_places, each={party: {"places": given} for party, given in places.items()})
-    codes = np.array(_dealt_parts(talk))
+    codes = np.array(_dealt_parts(talk, len(mask)))
     codes[(codes > 0) & (mask == 0)] = _NO_PART
     talk.ask(talk.roles.holders, settle_linked, {"part": codes})
     return {name: int((codes == code).sum()) for code, name in enumerate(PARTS)}, mask[codes == 0]
@@ -153,10 +155,14 @@ def _require_common(places: NDArray[np.int64]) -> None:
                         remedy="check that their ids mean the same and are written alike")
 
 
-def _dealt_parts(talk: Conversation) -> NDArray[np.uint8]:
+def _dealt_parts(talk: Conversation, rows: int) -> NDArray[np.uint8]:
+    def check(reply: PartOfRows, whose: str) -> None:
+        if reply["part"].shape != (rows,) or (reply["part"] >= len(PARTS)).any():
+            raise PayloadError(f"{whose} did not say of each of {rows} rows which part it is in")
+
     split = talk.federation.population.split
     settings = DealSettings(validation=split.validation, test=split.test, stratify=split.stratify)
-    return talk.ask_one(talk.roles.label_holder, deal_parts, settings=settings)["part"]
+    return talk.ask_one(talk.roles.label_holder, deal_parts, settings=settings, check=check)["part"]
 
 
 def _laid_out(talk: Conversation, common: Mapping[int, NDArray[np.int64]],

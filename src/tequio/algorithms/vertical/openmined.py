@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
-from tequio.algorithms.vertical.rows import AlignSettings, keep_common
-from tequio.errors import DataError
+from tequio.algorithms.vertical.rows import AlignSettings, check_order, keep_common
+from tequio.errors import DataError, PayloadError
 from tequio.federation.task import Done, NoSettings, Reveals, Rows, task
 from tequio.privacy.psi import openmined
 from tequio.privacy.psi.ids import require_ids, written
@@ -71,12 +71,18 @@ def intersect_with_openmined(talk: Conversation, *, query: bool) -> int:
     """Let every party keep its common rows, in one order; how many these are."""
     others, holder = talk.roles.others, talk.roles.label_holder
     settings = AlignSettings(query=query)
+
+    def check(reply: CommonIds, whose: str) -> None:
+        check_order(reply["order"], len(reply["order"]), whose)
+        if reply["answers"].keys() != {str(party) for party in others}:
+            raise PayloadError(f"{whose} did not send an answer for each other party")
+
     asked = {reply.party: reply.payload for reply in talk.ask(talk.roles.holders, ask_about_ids)}
     own = asked.pop(holder)
     answers = talk.ask(others, answer_about_ids, own) if others else ()
     chosen = talk.ask_one(holder, choose_common, {
         "answers": {str(reply.party): reply.payload for reply in answers},
-        "asked": {str(party): request for party, request in asked.items()}}, settings=settings)
+        "asked": {str(party): request for party, request in asked.items()}}, settings=settings, check=check)
     if others:
         talk.ask(others, take_answer, {"order": chosen["order"]}, settings=settings,
                  each={party: chosen["answers"][str(party)] for party in others})

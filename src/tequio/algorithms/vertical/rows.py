@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tequio.data.dataset import Array, Dataset, Target
-from tequio.errors import DataError
+from tequio.errors import DataError, PayloadError
 from tequio.federation.task import Count, record
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ class RowRequest(TypedDict, total=False):
     step: int | str
     features: Array
     target: Array
+
+
+def check_order(order: NDArray[np.int64], rows: int, whose: str) -> None:
+    """Refuse an order in which not every one of the rows comes once."""
+    if not np.array_equal(np.sort(order, axis=None), np.arange(rows)) or order.ndim != 1:
+        raise PayloadError(f"{whose} sent something that is no order of {rows} rows")
 
 
 class RowCount(TypedDict):

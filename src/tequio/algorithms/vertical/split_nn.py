@@ -186,6 +186,8 @@ class SplitNN(VerticalAlgorithm):
             return {}
         replies = talk.ask(each, task, each=each, settings=self._settings())
         for reply in replies:
+            if "activations" not in reply.payload:
+                talk.refuse(task, reply.party, "it sent no activations")
             width, shape = state.model["cut"][talk.federation.name(reply.party)], reply.payload["activations"].shape
             asked = each[reply.party]
             rows = len(asked["positions"]) if "positions" in asked else len(replies[0].payload["activations"])

@@ -28,6 +28,7 @@ from tequio.algorithms.vertical.requests import deliver, end_request, hand_out
 from tequio.algorithms.vertical.rows import QUERY, RowRequest, asked_rows, taken_scores
 from tequio.data.dataset import Array
 from tequio.federation.algorithm import Algorithm, Answering, State
+from tequio.federation.evaluation import check_any_tally
 from tequio.federation.task import AnyTask, NoSettings, Reveals, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import check_tally, tally
@@ -194,7 +195,7 @@ def _handed_out(federation: Federation, holders: Sequence[int], rows: Dataset) -
     return {party: {"features": rows.features[:, columns_of(federation, party)]} for party in holders}
 
 
-@task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.METRICS)
+@task("vertical.tally", settings=NoSettings, reply=Tally, reveals=Reveals.METRICS, check=check_any_tally)
 def tally_scores(party: Party, payload: RowRequest, settings: NoSettings) -> Tally:
     """At the label holder: compare the scores it worked out with the true target. Counts leave, not scores."""
     rows = asked_rows(party, payload)
