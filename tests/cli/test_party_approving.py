@@ -28,7 +28,8 @@ def test_runs_shows_what_is_asked_and_approve_decides_about_that(tequio, home):
     out = tequio("party", "runs", "run-1", "--home", home)[1]
     assert "run-1: approved" in out
     assert "note       as agreed" in out
-    assert json.loads(tequio("party", "runs", "--home", home, "--json")[1])["run-1"]["decision"] == "approved"
+    shown = json.loads(tequio("party", "runs", "--home", home, "--json")[1])["run-1"]
+    assert (shown["asked"], shown["decision"], shown["note"]) == (FACTS, "approved", "as agreed")
 
 
 def test_an_announcement_that_changed_after_it_was_shown_has_to_be_looked_at_again(tequio, home):
@@ -55,3 +56,18 @@ def test_a_run_cannot_steer_the_terminal(tequio, home):
     out = tequio("party", "runs", "--home", home)[1]
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
+
+
+def test_the_page_is_on_this_machine_only_behind_a_new_token_each_time(tequio, home, monkeypatch):
+    import uvicorn
+
+    bound = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: (bound.append(sockets[0].getsockname()),
+                                                                        sockets[0].close()))
+    links = [tequio("party", "ui", "--home", home)[1].split()[7] for _ in range(2)]
+    assert [host for host, _ in bound] == ["127.0.0.1"] * 2
+    for link, (_, port) in zip(links, bound, strict=True):
+        address, token = link.split("?token=")
+        assert address == f"http://127.0.0.1:{port}/"
+        assert len(token) >= 32
+    assert links[0].split("token=")[1] != links[1].split("token=")[1]

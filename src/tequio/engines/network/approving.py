@@ -93,7 +93,8 @@ class Asked:
 
     def to_plain(self) -> Document:
         """As JSON, with the changes beside the announcement."""
-        return {**asdict(self), "changes": None if self.before is None else difference(self.before, self.facts)}
+        kept, changes = asdict(self), None if self.before is None else difference(self.before, self.facts)
+        return {"asked": kept.pop("facts"), **kept, "changes": changes}
 
     @property
     def cost(self) -> str:
