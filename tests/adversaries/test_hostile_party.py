@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import struct
 import warnings
 from dataclasses import replace
@@ -13,9 +16,14 @@ import pytest
 
 from contracts.test_algorithms import ALGORITHMS, ONE_PARTY_ONLY, Play, is_vertical
 from fuzz import replies as forgery
+from tequio.cli import errors as screen
 from tequio.engines.inline import InlineEngine
-from tequio.errors import PayloadError, QuorumError, TequioError
+from tequio.engines.network import wire
+from tequio.engines.network.files import check_party_name
+from tequio.engines.network.telemetry import AuditLog, Telemetry, entries, verify
+from tequio.errors import ConfigError, PartyError, PayloadError, QuorumError, TequioError
 from tequio.experiments.running.measuring import party_table, pooled
+from tequio.experiments.running.table import Table, read_csv
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Replies, Reply
 from tequio.federation.task import find_task, installed_tasks, most_rows
@@ -23,6 +31,7 @@ from tequio.learners.metrics import check_tally, merge, summarise, tally
 from tequio.privacy.compression.low_rank import LowRank
 from tequio.privacy.compression.packing import DeltaZstd
 from tequio.privacy.compression.sparse import TopK
+from tequio.views.report import _warnings
 
 GUILTY = 1
 BINARY, SEVERAL, LABELS, NUMBER, NONE = forgery.TARGETS
@@ -294,3 +303,72 @@ def test_no_algorithm_ends_for_another_reason_than_that_the_quorum_is_not_met(na
             except TequioError as cause:
                 assert is_vertical(name) or isinstance(cause, QuorumError), f"seed {seed}: {cause}"
 
+
+
+SPITEFUL = ("\x1b[2J\x1b[31mall is well", "one\nparty 'north' approved", "rub\rout\x08\x07",
+            "<script>alert(1)</script>", "\u202egnp.exe", "=HYPERLINK(\"http://x\")", "a\x00b", "\x9b31m")
+"""Texts that would do something in a terminal, a log, a page or a spreadsheet."""
+
+
+@pytest.mark.parametrize("name", [*SPITEFUL, "", ".hidden", "../up", "-x", "+1", "@here", "a" * 64, "a/b", "tab\tbed"])
+def test_a_party_cannot_be_called_what_does_something_elsewhere(name: str) -> None:
+    with pytest.raises(ConfigError, match="a party cannot be called"):
+        check_party_name(name)
+
+
+@pytest.mark.parametrize("text", SPITEFUL)
+@pytest.mark.parametrize("message", [
+    lambda text: wire.TaskFailed("r", 1, "d", text, text), lambda text: wire.Declined("r", text, text),
+    lambda text: wire.Waiting("r", text), lambda text: wire.Ready("r", 3, text),
+    lambda text: wire.Hello("north", 1, 3, text, 10, "{}")])
+def test_texts_of_parties_arrive_without_control_characters(message: Any, text: str) -> None:
+    found, _ = wire.from_party(wire.frame(message(text)))
+    shown = [getattr(found, name) for name in found.__struct_fields__ if isinstance(getattr(found, name), str)]
+    assert all(value.isprintable() for value in shown)
+    if text.isprintable():
+        assert text in shown  # what only a page or a spreadsheet would act on stays, and is escaped there
+
+
+def test_an_error_text_of_a_party_moves_nothing_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in SPITEFUL:
+        found, _ = wire.from_party(wire.frame(wire.TaskFailed("r", 1, "d", text)))
+        assert isinstance(found, wire.TaskFailed)
+        screen.show(PartyError(f"party 'north' failed: {found.cause}", party="north", round=1, task="train",
+                               cause=found.cause), debug=False)
+    assert all(letter.isprintable() or letter == "\n" for letter in capsys.readouterr().err)
+
+
+def test_what_parties_say_stays_on_its_line_of_the_logs(tmp_path: Any) -> None:
+    stream = io.StringIO()
+    log = Telemetry(AuditLog(tmp_path / "audit.jsonl"), stream)
+    for text in SPITEFUL:
+        log.note("run declined", party="north", cause=text)
+    lines = stream.getvalue().splitlines()
+    assert [json.loads(line)["cause"] for line in lines] == list(SPITEFUL)
+    assert all(line.isprintable() for line in lines)
+    assert [entry["cause"] for entry in entries(tmp_path / "audit.jsonl")] == list(SPITEFUL)
+    assert verify(tmp_path / "audit.jsonl") == len(SPITEFUL)
+    assert (tmp_path / "audit.jsonl").read_bytes().count(b"\n") == len(SPITEFUL)
+
+
+def test_what_parties_say_is_text_in_a_report() -> None:
+    class Told:
+        warnings: list[str] = []
+        events = [{"event": "failure", "message": text} for text in SPITEFUL]
+
+    page = _warnings(Told())  # type: ignore[arg-type]
+    assert "<script>" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_no_cell_of_a_table_is_a_formula(tmp_path: Any) -> None:
+    """Categories and classes are named by the data of parties; a spreadsheet computes what begins with = + - or @."""
+    names = ["=1+1", "+cmd", "-2+3", "@sum", "\tx", "fine", "<=50K", "-5 to 5"]
+    table = Table()
+    for name in names:
+        table.add({"party": "north", "category": name, "=column": -1.5})
+    (tmp_path / "table.csv").write_text(table.to_csv(), encoding="utf-8")
+    cells = [cell for row in csv.reader(io.StringIO(table.to_csv())) for cell in row]
+    assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t")) and cell != "-1.5"] == []
+    again = read_csv(tmp_path / "table.csv")
+    assert (again.columns, again["category"]) == (table.columns, names)

@@ -198,6 +198,7 @@ def asked(task: AnyTask, federation: Federation, honest: Any, forged: Any) -> Fo
     if replies.failures:
         (failure,) = replies.failures
         assert failure.party == 1
+        assert "cannot be checked" not in failure.cause, f"{task.name}: {failure.cause}"
         return Found(failure.cause)
     return Found(accepted=replies.of(1))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.errors import DataError, PartyError, QuorumError, TequioError
+from tequio.errors import DataError, PartyError, PayloadError, QuorumError, TequioError
 from tequio.federation.clock import TimedAsk
 from tequio.federation.exchange import Failure, Order, Replies
 from tequio.federation.payload import R, numbers_in
@@ -308,6 +308,9 @@ class Federation:
             check(reply.payload, f"party '{self.name(reply.party)}'")
         except TequioError as cause:
             return cause
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as cause:
+            # What a check stumbles over is no sound reply either, and no reason to end the others' run.
+            return PayloadError(f"its reply cannot be checked ({type(cause).__name__})")
         return None
 
     def _account(self, task: Task[Any, Any], asked: NDArray[np.int64], replies: Replies[Any]) -> None:

@@ -184,7 +184,7 @@ def _contradiction(tally: Tally, rows: int, labels: int) -> str:
                 tally.get(name, 0) > rows * (1 + 1e-9) for name in ("ranking_loss_sum", "average_precision_sum")):
             return "has rankings that no rows have"
     if tally.keys() >= {"target_sum", "target_squares"} and \
-            tally["target_sum"] ** 2 > rows * tally["target_squares"] * (1 + 1e-6):
+            abs(tally["target_sum"]) > (rows * float(tally["target_squares"])) ** 0.5 * (1 + 1e-6):
         return "has target values whose squares are too small for their sum"
     return ""
 

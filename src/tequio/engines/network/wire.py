@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from tequio.errors import PayloadError
 from tequio.federation import payload as payloads
@@ -229,13 +230,31 @@ def frame(message: Message, *body: bytes | memoryview) -> bytes:
 
 
 def from_party(data: bytes) -> tuple[FromParty, memoryview]:
-    """A party's message and its body; anything but a whole and well-formed message is refused."""
-    return _unframed(data, _party_decoder)
+    """A party's message and its body; anything but a whole and well-formed message is refused.
+
+    Texts come without control characters: people read them in terminals, reports and logs.
+    """
+    message, body = _unframed(data, _party_decoder)
+    if isinstance(message, Hello):
+        message = replace(message, version=printable(message.version))
+    elif isinstance(message, Waiting):
+        message = replace(message, cause=printable(message.cause))
+    elif isinstance(message, Declined | TaskFailed):
+        message = replace(message, cause=printable(message.cause), remedy=printable(message.remedy))
+    elif isinstance(message, Ready):
+        message = replace(message, note=printable(message.note))
+    return message, body
 
 
 def from_coordinator(data: bytes) -> tuple[FromCoordinator, memoryview]:
     """The coordinator's message and its body."""
     return _unframed(data, _coordinator_decoder)
+
+
+def printable(text: str) -> str:
+    """A text on one line, in which nothing moves a cursor or changes a colour."""
+    return text if text.isprintable() else "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text)
 
 
 def clipped(text: str) -> str:

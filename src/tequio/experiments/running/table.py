@@ -90,7 +90,7 @@ def read_csv(path: Path) -> Table:
     lines = list(csv.reader(io.StringIO(text[:text.rfind("\n") + 1])))
     if not lines:
         return Table()
-    columns, *rows = lines
+    columns, *rows = [list(map(_text, lines[0])), *lines[1:]]
     return Table(columns, [{column: _cell(text) for column, text in zip(columns, row, strict=True) if text != ""}
                            for row in rows])
 
@@ -103,16 +103,25 @@ def shown(cell: Cell, digits: int = 4) -> str:
         f"{cell:.{digits}f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell)
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet would compute: such a text has an apostrophe before it in a file."""
+
+
 def _cell(text: str) -> Cell:
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    return text
+    return _text(text)
+
+
+def _text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def _csv_line(cells: Sequence[Cell]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
+    csv.writer(line, lineterminator="").writerow(
+        [f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in cells])
     return line.getvalue()
