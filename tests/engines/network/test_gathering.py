@@ -10,8 +10,8 @@ from tequio.engines.network import wire
 from tequio.engines.network.aggregating import Gathering
 from tequio.engines.network.enrolment import RenewingCoordinator
 from tequio.engines.network.hub import Hub, Link
-from tequio.engines.network.relays import Carrier, Relay
-from tequio.engines.network.telemetry import Telemetry
+from tequio.engines.network.relays import REMARKS, REMARKS_PER_SECOND, Carrier, Relay
+from tequio.engines.network.telemetry import Allowance, Telemetry
 from tequio.engines.network.wire import Assembly, Part
 from tequio.errors import ConfigError, PayloadError, PermissionDenied
 from tequio.federation import payload as payloads
@@ -121,7 +121,8 @@ class Tree:
         self.hub = Hub(lambda *_, **__: None, lambda *_, **__: None)
         hello = wire.Hello("tier", 1, 1, "0.1.0", 0, "", aggregator=True)
         self.relay = Relay(self.home, self.hub, Telemetry(), Link(hello, self.sent.extend, lambda: None),
-                           RenewingCoordinator(self.home, self.hub, Telemetry()))
+                           RenewingCoordinator(self.home, self.hub, Telemetry()),
+                           Allowance(REMARKS, REMARKS_PER_SECOND))
 
     def say(self, name, message):
         self.relay.take(wire.Relayed(name), memoryview(wire.frame(message)), Assembly(1000))
