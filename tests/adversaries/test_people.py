@@ -343,6 +343,10 @@ REACHING = {
     "learner.module": '[learner]\nname = "torch"\nmodule = "evil:Net"\n',
     "learner.vectors": '[learner]\nname = "text-classifier"\nvectors = "/etc/passwd"\n',
     "data.test_path": '[data]\nname = "parties"\ntest_path = "rows.csv"\n',
+    "a plain name of vectors": '[learner]\nname = "text-classifier"\nvectors = "rows"\n',
+    "vectors of one of several": '[algorithm]\nname = "voting"\n'
+                                 'learners = [{name = "text-classifier", vectors = "rows"}]\n',
+    "a plain name of test rows": '[data]\nname = "parties"\ntest_path = "rows"\n',
     "filter.function": '[algorithm]\nname = "icdta4fl"\nfilter = {name = "custom", function = "evil:bar"}\n',
     "a key": '[learner]\nname = "logistic-regression"\n"../x" = 1\n',
     "another dataset": '[data]\nname = "csv"\npath = "rows"\n',
@@ -356,7 +360,7 @@ def test_a_proposal_reads_writes_and_imports_nothing_at_the_coordinator(served, 
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     text = REACHING[what] + ("" if "[data]" in REACHING[what] else '\n[data]\nname = "parties"\n')
-    with pytest.raises(EngineError, match=r"names a file or code|cannot hold|about the rows of real parties"):
+    with pytest.raises(EngineError, match=r"names? a file or code|cannot hold|about the rows of real parties"):
         ask_as(served.tokens["rita"], "propose", config=text)
     assert not (tmp_path / "ran").exists()
     assert ask_as(served.tokens["rita"], "proposals")["proposals"] == []

@@ -19,7 +19,7 @@ from tequio.engines.network.grpc_setup import telemetry_with_handshakes
 from tequio.engines.network.homes import CoordinatorHome, PartyHome
 from tequio.engines.network.people import OPERATOR, Desk
 from tequio.engines.network.telemetry import AuditLog, Telemetry, entries, to_stderr
-from tequio.errors import ConfigError, RunError, TequioError
+from tequio.errors import ConfigError, PermissionDenied, RunError, TequioError
 from tequio.experiments.api import refuse_changes
 from tequio.experiments.config.complete import (
     build_named,
@@ -38,8 +38,10 @@ from tequio.experiments.deploying.remote import REAL_PARTIES, check_real, run_wi
 from tequio.experiments.running import store
 from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.results import Result, is_finished
-from tequio.gate.policy import read_policy
-from tequio.registry import parameters_of
+from tequio.experiments.running.scenario import make_algorithm
+from tequio.gate.components import check_components, check_steps
+from tequio.gate.policy import Policy, read_policy
+from tequio.registry import parameters_of, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -218,6 +220,7 @@ def serve_party(home: Path, patience: int) -> None:
         link.serve(patience=patience)
     finally:
         link.stop()
+        site.close()
 
 
 def serve_aggregator(home: Path, patience: int) -> None:
@@ -306,7 +309,7 @@ def proposed_config(home: Path, text: str, *, wait: float = 0.0) -> Config:
     if (data.get("name") if isinstance(data, dict) else data) != REAL_PARTIES:
         raise ConfigError("a proposal is about the rows of real parties", remedy=f"set data.name = '{REAL_PARTIES}'")
     for key, value in texts_in(given):
-        if _REACHES_FILES.search(value) and key not in _NAMES_OF_OTHERS:
+        if key.endswith("path") or (_REACHES_FILES.search(value) and key not in _NAMES_OF_OTHERS):
             raise ConfigError(f"'{key}' of the proposal names a file or code: '{value[:80]}'", remedy=f"leave '{key}' "
                               "out, or ask the operator to run it: tequio coordinator run FILE.toml")
     given.setdefault("name", "proposal")
@@ -314,6 +317,13 @@ def proposed_config(home: Path, text: str, *, wait: float = 0.0) -> Config:
     if wait > float(config.engine.get("wait", 0.0)):
         config = real_config(home, with_key(given, "engine.wait", wait), "the proposal", ignore)
     check_real(config)
+    try:  # the allow-list by which parties judge what others send
+        check_components([to_plain(component) for component in make_algorithm(config).sent_components], Policy(),
+                         "the proposal")
+        check_steps(config.data.steps, Policy())
+    except PermissionDenied as cause:
+        raise ConfigError(cause.message.removeprefix("the party's policy refuses: "), remedy="leave it out, or ask the "
+                          "operator to run it: tequio coordinator run FILE.toml") from None
     return config
 
 
