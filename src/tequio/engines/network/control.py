@@ -27,6 +27,7 @@ _LONGEST_LINE = 1 << 20
 _LONGEST_ANSWER = 1 << 26
 _SECONDS = 10.0
 _MOST_CALLERS = 256
+_SECONDS_TO_STOP = 0.05
 
 
 class Control:
@@ -112,7 +113,7 @@ def serve_lines(port: int, answer: Callable[[bytes], Mapping[str, object]],
             """A caller that broke off, or speaks another language, is no news."""
 
     server = Server(("127.0.0.1", port), Answering)
-    threading.Thread(target=server.serve_forever, name="tequio-control", daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(_SECONDS_TO_STOP,), name="tequio-control", daemon=True).start()
     return server
 
 
