@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import msgspec
 import pytest
 
+import tequio
 from engines.network.fleet import enrol, free_port, lay_out, make_coordinator, until
 from tequio.engines.network import certificates, telemetry, wire
 from tequio.engines.network import service as network_service
@@ -200,6 +205,17 @@ def test_older_versions_of_tls_are_refused(served, port):
             else:
                 with pytest.raises((ssl.SSLError, ConnectionError)):
                     context.wrap_socket(plain, server_hostname=role_name("coordinator"))
+
+
+def test_where_tls_cannot_be_limited_there_are_no_links():
+    """gRPC reads which suites it may use when it is imported, which somebody else may have done before."""
+    code = ("import grpc\nfrom tequio.engines.network.grpc_setup import require_grpc\n"
+            "try:\n    require_grpc()\nexcept Exception as cause:\n    print(cause)")
+    environment = {key: value for key, value in os.environ.items() if key != "GRPC_SSL_CIPHER_SUITES"}
+    environment["PYTHONPATH"] = str(Path(tequio.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert "before this process could hold it to TLS 1.3" in done.stdout
+    assert "set GRPC_SSL_CIPHER_SUITES=" in done.stdout
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -68,8 +68,9 @@ def address_of(peer: str) -> str:
 _AT_WILL = frozenset({
     "answer refused", "certificate renewed", "claim refused", "connected", "disconnected", "enrolled",
     "enrolment confirmed", "enrolment refused", "handshake refused", "link cut", "link refused", "person read",
-    "person refused",
-    "renewal refused", "run declined", "sent away", "task failed", "task refused", "unexpected message",
+    "person refused", "question accepted", "question over", "rehearsal accepted", "rehearsal declined",
+    "rehearsal over", "renewal refused", "run accepted", "run declined", "run over", "sent away", "task failed",
+    "task refused", "unexpected message",
 })
 """What another side can bring about as often as it likes, with no work of its own."""
 
