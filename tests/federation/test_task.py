@@ -13,14 +13,18 @@ from tequio.federation import task as tasks
 from tequio.federation.payload import Columns
 from tequio.federation.task import (
     Count,
+    Counts,
+    Floats,
     NoSettings,
     Reveals,
+    Rows,
     Sums,
     Task,
     fault_of,
     fault_of_columns,
     find_task,
     installed_tasks,
+    most_rows,
     record,
 )
 from tequio.learners.learner import Arrays, LocalTraining
@@ -170,6 +174,45 @@ def test_columns_are_looked_at_without_going_through_the_parties() -> None:
     for wrong in ({"rows": [1, -2]}, {"more": [1, 1]}):
         assert fault_of_columns(Pair, {**sound, **wrong})
     assert fault_of_columns(Pair, {"rows": [1, 2]})
+
+
+class Bounded(TypedDict):
+    rows: Rows
+    counts: NotRequired[Counts]
+    update: NotRequired[Floats]
+    names: NotRequired[list[str]]
+    pair: NotRequired[Pair]
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    ({"rows": 40}, ""), ({"rows": 41}, "'rows' of its reply is 41, but the party reported 40 rows"),
+    ({"counts": np.array([0, 40])}, ""), ({"counts": np.array([[41]])}, "'counts' of its reply is 41, but"),
+    ({"counts": np.array([-1])}, "an array of int64 from 0 upwards"), ({"counts": np.zeros(2)}, "an array of int64"),
+    ({"counts": np.zeros(0, np.int64)}, ""), ({"update": {"w": np.zeros(2, np.float16)}}, ""),
+    ({"update": {"w": np.zeros(2, np.int8)}}, "named arrays of floats"), ({"names": ["a", "b"]}, ""),
+    ({"names": ["a", 1]}, "a list, of which each is a text"), ({"rows": 1 << 60}, "9007199254740992 at most"),
+    ({"pair": {"rows": 1, "update": {}}}, ""), ({"pair": {"rows": -1, "update": {}}}, "'pair' of its reply is not")])
+def test_what_is_declared_bounds_a_reply(more: dict[str, Any], words: str) -> None:
+    found = fault_of(Bounded, {"rows": 1, **more}, rows=40)
+    assert words in found if words else not found
+
+
+def test_at_the_party_and_behind_stages_less_is_held_against_a_reply() -> None:
+    assert not fault_of(Bounded, {"rows": 41})
+    assert not fault_of(Bounded, {"rows": 40, "counts": np.array([-9])}, withheld=frozenset(), rows=40)
+    assert fault_of(Bounded, {"rows": 41}, withheld=frozenset(), rows=40)
+
+
+def test_columns_are_held_against_the_rows_of_their_parties() -> None:
+    assert not fault_of_columns(Bounded, {"rows": [1, 40]}, np.array([1, 40]))
+    assert fault_of_columns(Bounded, {"rows": [2, 40]}, np.array([1, 40]))
+    assert not fault_of_columns(Bounded, {"rows": [2, 40]})
+
+
+def test_counts_may_be_of_rows_that_a_policy_rounded_away() -> None:
+    assert [most_rows(reported) for reported in (1, 57, 100, 1200)] == [1 << 53, 57, 199, 1299]
+    assert not fault_of(Bounded, {"rows": 100, "counts": np.array([199])}, rows=100)
+    assert fault_of(Bounded, {"rows": 101}, rows=100)
 
 
 @record

@@ -329,8 +329,8 @@ _ANYTHING = _Check("a value", lambda value: True, plain=False)
 
 def _bounded(check: _Check, bounds: Sequence[Any]) -> _Check:
     """The same with bounds, which hold for each entry of an array."""
-    least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
-    most = next((bound.le for bound in bounds if isinstance(bound, Le)), None)
+    least: Any = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
+    most: Any = next((bound.le for bound in bounds if isinstance(bound, Le)), None)
 
     def within(value: Any) -> bool:
         if not check.holds(value):

@@ -202,16 +202,15 @@ def merge(tallies: Iterable[Tally]) -> Tally:
                             remedy="evaluate every party with the same schema and the same learner")
         first, *others = having
         total[name] = sum((part[name] for part in others), start=first[name])
-        rows = sum(_rows_of(part, name) for part in having)
-        if name in OPTIONAL and rows != sum(part["rows"] for part in parts):
-            total[name + _OF_ROWS] = rows
+        known = sum(_rows_of(part, name) for part in having)
+        if name in OPTIONAL and known != sum(part["rows"] for part in parts):
+            total[name + _OF_ROWS] = known
     return total
 
 
 def _rows_of(tally: Tally, name: str) -> int:
     """How many rows a part of a tally is a sum over."""
-    rows: int = tally.get(name + _OF_ROWS, tally["rows"])
-    return rows
+    return int(tally[name + _OF_ROWS if name + _OF_ROWS in tally else "rows"])
 
 
 def mean_of(tally: Tally, name: str) -> float:

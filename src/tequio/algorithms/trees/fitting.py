@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,7 +217,8 @@ def common_totals(federation: Federation, parties: NDArray[np.int64]) -> tuple[N
     size = federation.schema.target.size
 
     def check(reply: TotalsReply, whose: str) -> None:
-        totals, counted = reply["totals"], federation.schema.target.kind != "number"
+        totals: NDArray[Any] = reply["totals"]
+        counted = federation.schema.target.kind != "number"
         if totals.shape != (size,) or totals.dtype.kind not in "iuf" or reply["rows"] < 1 or (
                 counted and (totals < 0).any()):
             raise PayloadError(f"{whose} sent totals that are not {size} numbers with the number of rows")

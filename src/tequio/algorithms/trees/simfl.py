@@ -232,7 +232,7 @@ def lend_gradients(party: Party, payload: LendPayload, settings: AgreedSettings)
     behind = party.recall(SimilarRows)["similar"][:, payload["index"]]
     # Rows that a hostile party has added since the tables were made come last. They are similar to no known row.
     gradient, curvature = (np.stack([np.bincount(behind, column, payload["rows"])
-                                     for column in values[:len(behind)].T], axis=1)
+                                     for column in values[:len(behind)].T], axis=1, dtype=np.float64)
                            for values in derivatives(party, rows))
     return {"update": {"gradient": gradient, "curvature": curvature}}
 
