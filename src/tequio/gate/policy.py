@@ -57,6 +57,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the party's owner allows. An empty list allows all that is installed.
 
     `coordinators` are fingerprints of authorities. `components` are what others may have built here, as 'kind/name'.
+    `parameters` are those of free text that others may set, as 'kind/name.parameter', which could name a file.
     `functions` are the 'module:function' names that settings may hold: none are allowed unless they are listed, because
     importing one runs code. `minimum_rows` have to stand behind each reply, `minimum_batch` behind each step of
     training, and `minimum_count` behind each count. `split` is the party's own split (left out: that of the first run
@@ -71,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     algorithms: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     components: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     minimum_rows: int = 0
     minimum_batch: int = 1
@@ -118,6 +120,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many rows a count stands for at least; 1 where nothing is protected."""
         careful = self.protects_rows or self.tell_rows != "exact"
         return max(self.minimum_count, 1) if self.minimum_count else _SMALLEST_CELL if careful else 1
+
+    @property
+    def least_batch(self) -> int:
+        """How many rows are behind each step of training at least, the last one of an epoch included."""
+        return self.minimum_batch if self.minimum_batch > 1 or self.minimum_rows < 2 else self.cell
 
     @property
     def metrics(self) -> Literal["exact", "coarse", "noised", "no"]:

@@ -51,6 +51,7 @@ def lay_out(folder: Path, token: Token, name: str, key: bytes, certificate: byte
     (folder / "party.key").write_bytes(key)
     (folder / "party.pem").write_bytes(certificate)
     (folder / "authority.pem").write_bytes(token.authority)
+    (folder / "policy.toml").write_text('parameters = ["stage/test gate.folder"]\n')  # see gates.py
     whole = {"name": name, "address": token.address, "listen": token.listen, "via": token.via, **facts}
     (folder / "party.json").write_text(json.dumps(whole))
     return PartyHome(folder)

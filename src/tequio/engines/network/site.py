@@ -14,7 +14,7 @@ from msgspec import structs
 
 from tequio import __version__
 from tequio.data.partition import Split
-from tequio.engines.network.bounded import InProcess
+from tequio.engines.network.bounded import runner_for
 from tequio.engines.network.files import create_private, private_folder, write_private
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.journal import Journal, Record
@@ -35,6 +35,7 @@ from tequio.engines.network.wire import (
 from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order
+from tequio.federation.population import LEAST_BATCH
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
@@ -91,7 +92,9 @@ class Site:
     def __init__(self, home: PartyHome, holding: Holding, policy: Policy, telemetry: Telemetry,
                  questions: Questions | None = None, runner: Runner | None = None) -> None:
         self._home, self._holding, self.policy, self._questions = home, holding, policy, questions
-        self._telemetry, self._runner = telemetry, runner or InProcess()
+        self._telemetry = telemetry
+        self._runner = runner or runner_for(home.folder / "workers", telemetry, gigabytes=policy.maximum_task_gigabytes,
+                                            seconds=policy.maximum_task_seconds)
         self._authority = home.coordinator
         self._approvals = Approvals(home.folder / "approvals")
         self._runs: dict[str, _Engagement] = {}
@@ -122,8 +125,9 @@ class Site:
             if self.policy.approval == "run" and (
                     waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate))):
                 return Waiting(run, waiting)
+            self._keep_split(told)
             self._runs[run] = _Engagement(told, population, Journal(folder), gate)
-        except (TequioError, KeyError, TypeError, ValueError) as cause:
+        except Exception as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
             shared, remedy = crossing(cause)
@@ -133,6 +137,10 @@ class Site:
             self._telemetry.note("run accepted", run=run, algorithm=told.algorithm, parties=told.parties,
                                  announcement=told.hash)
         return Ready(run)
+
+    def close(self) -> None:
+        """Let go of what tasks run in."""
+        self._runner.close()
 
     def knows(self, run: str) -> bool:
         """Whether the party takes part in that run."""
@@ -187,7 +195,9 @@ class Site:
                                 trace=failure.trace)
             raise _TaskError(failure.cause, failure.remedy, failure.shared)
         answer = outcome.replies[0]
-        secret = self._private_seed(f"release|{digest}") if self.policy.private_randomness else int(digest[:15], 16)
+        # One and the same for all coarse metrics: were each reply rounded anew, their mean would be exact.
+        about = "coarse" if passed.metrics == "coarse" else digest
+        secret = self._private_seed(f"release|{about}") if self.policy.private_randomness else int(digest[:15], 16)
         reply = payloads.encode(released(answer.payload, passed, self.policy, np.random.default_rng(secret)))
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
             raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
@@ -252,28 +262,32 @@ class Site:
 
     def _population(self, told: Announcement, facts: Payload, holding: Holding) -> Population:
         """The party's population in a run, under its own rules about rows, split and randomness."""
-        own = dict(told.overrides) | {"share_rows": self.policy.share_rows}
+        own = dict(told.overrides) | {"share_rows": self.policy.share_rows, LEAST_BATCH: self.policy.least_batch}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:
             return population
-        if not told.predicts and holding.rows and told.columns is None:
+        if not told.predicts and holding.rows:
             # The split is made before the seed changes: it is this party's own, and the same in all runs.
-            split, seed = self._own_split(told)
-            population = replace(population, split=split, seed=seed)
+            own_split, seed, fingerprint = self._kept_split(told)
+            if self.policy.private_randomness:
+                seed = self._private_seed(f"split|{fingerprint}")
+            population = replace(population, split=Split(**own_split), seed=seed)
             population.view(told.index)
         seed = self._private_seed(str(told.seed)) if self.policy.private_randomness else told.seed
         return replace(population, seed=seed)
 
-    def _own_split(self, told: Announcement) -> tuple[Split, int]:
-        """How this party splits its rows, once and for all: as its policy says, or as the first run that it accepted
-        asked for. A run that wants another split is refused, as two splits of the same rows show single ones."""
+    def _keep_split(self, told: Announcement) -> None:
+        """Split these rows so once and for all: as the policy says, or as the first run that was accepted asked for. A
+        run that wants another split is refused, as two splits of the same rows show single ones."""
+        if self._holding.share or not self._holding.rows:
+            return
         own, seed, fingerprint = self._kept_split(told)
         path = self._home.folder / _SPLITS
         kept = json.loads(path.read_bytes()) if path.exists() else {}
         if fingerprint not in kept:
             write_private(path, json.dumps({**kept, fingerprint: {"split": own, "seed": seed}}, indent=1).encode())
-        return Split(**own), self._private_seed(f"split|{fingerprint}") if self.policy.private_randomness else seed
+            self._telemetry.note("split kept", **own, change="to keep back other shares: split in policy.toml")
 
     def _kept_split(self, told: Announcement) -> tuple[dict[str, Any], int, str]:
         """The split of this party's rows and the seed of it, and the rows' fingerprint; a refusal where the run wants

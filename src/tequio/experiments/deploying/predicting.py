@@ -43,6 +43,7 @@ from tequio.federation.exchange import Announcement
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import elsewhere, state_name
 from tequio.models.folder import load
+from tequio.registry import to_plain
 
 if TYPE_CHECKING:
     from threading import Lock
@@ -144,6 +145,7 @@ def predict_with_parties(folder: Path, service: Gateway, terms: Network, *, tell
     algorithm = registry.name_of(type(common.algorithm))
     question = Announcement(f"predict-{folder.name}-{time.time_ns():x}", {
         "name": folder.name, "algorithm": algorithm, "learner": {}, "rounds": 0, "stages": [],
+        "components": [to_plain(sent) for sent in common.algorithm.sent_components],
         "schema": schema_to_json(common.schema), "predicts": folder.name, "tell": tell})
     with closing(NetworkEngine(terms, service, turn)) as engine:
         engine.announce(question)
