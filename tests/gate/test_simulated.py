@@ -98,7 +98,7 @@ def test_runs_in_a_simulation_are_charged_to_the_ledger_of_the_rows(given, tmp_p
     expected = composed((dp_accounting.GaussianDpEvent(10.0), 9))
     assert list(ledgers(tmp_path).values()) == pytest.approx([expected] * 5, rel=1e-5)
     with pytest.raises(PartyError, match="would take the privacy loss of these rows, over all runs"):
-        tequio.run(given(seed=9, stages=[{**LOCAL, "noise": 3.0}], policy=SPENDING))
+        tequio.run(given(seed=9, stages=[{**LOCAL, "noise": 2.0}], policy=SPENDING))
 
 
 def test_a_budget_local_noise_and_a_secure_sum_work_together(given, tmp_path):

@@ -15,8 +15,9 @@ import numpy as np
 from tequio.errors import ConfigError, DataError
 from tequio.federation.aggregation import difference, take_off
 from tequio.federation.payload import Columns
+from tequio.federation.population import LEAST_BATCH
 from tequio.federation.task import Count, Floats, Reveals, Rows, Task, TrainSettings, record, task
-from tequio.learners.descent import check_memory, is_finite
+from tequio.learners.descent import check_memory, is_finite, without_small_batches
 from tequio.learners.learner import (
     Arrays,
     BatchedLearner,
@@ -28,6 +29,7 @@ from tequio.learners.learner import (
     TrainedTogether,
     buffers_of,
 )
+from tequio.learners.private_training import PrivateTraining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,9 +134,11 @@ def _sound(result: Trained) -> Trained:
 
 
 def local_training(party: Party, common: LocalTraining) -> LocalTraining:
-    """How this party trains: the common settings with its own on top."""
-    own = party.settings.get("local")
-    return replace(common, **own) if own else common
+    """How this party trains: the common settings, its own on top, and no step on fewer rows than its owner wants."""
+    own, least = party.settings.get("local"), party.settings.get(LEAST_BATCH, 1)
+    local = replace(common, **own) if own else common
+    return local if least < 2 or isinstance(local, PrivateTraining) else \
+        without_small_batches(len(party.data.train), local, least)
 
 
 def optimizer_memory(learner: Learner, local: LocalTraining, state: Mapping[str, Any], name: str) -> dict[str, Any]:

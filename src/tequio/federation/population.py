@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 RESERVED_NAMES = ("coordinator", "server", "aggregator")
+LEAST_BATCH = "least_batch"
+"""The setting by which a party's owner says on how many rows each step of its training rests at least."""
+
 _REMEMBERED_VIEWS = 2048
 
 

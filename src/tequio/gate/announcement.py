@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tequio.errors import PermissionDenied
+from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,20 +85,49 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.index >= self.parties:
             raise ValueError(f"party number {self.index} of {self.parties} parties")
+        for component in self.components:
+            place = component.get(COMPONENT_KEY)
+            if not (isinstance(place, list) and len(place) == 2 and all(isinstance(part, str) for part in place)
+                    and isinstance(component.get("parameters"), dict)):
+                raise ValueError("a component has a kind, a name and parameters")
+        if shadowed := self._own.keys() & self.work.keys() - {"algorithm"}:
+            raise ValueError(f"its work says '{min(shadowed)}' again")
+        algorithm = self.work.get("algorithm", {"name": self.algorithm})
+        if not isinstance(algorithm, dict) or algorithm.get("name") != self.algorithm:
+            raise ValueError(f"its work names another algorithm than '{self.algorithm}'")
 
     @property
-    def asked(self) -> Payload:
-        """All that a person approves, as plain data."""
+    def _own(self) -> Payload:
         return {"name": self.name, "algorithm": self.algorithm, "rounds": self.rounds, "parties": self.parties,
                 "roster": self.roster, "seed": self.seed, "split": msgspec.structs.asdict(self.split),
                 "overrides": self.overrides, "learner": self.learner, "stages": self.stages,
                 "steps": self.preparation.steps, "columns": self.columns,
-                "schema": sha256(self.schema.encode()).hexdigest() if self.schema else self.share, **self.work}
+                "components": [_without_what_comes_later(component) for component in self.components],
+                "schema": sha256(self.schema.encode()).hexdigest() if self.schema else self.share}
+
+    @property
+    def asked(self) -> Payload:
+        """All that a person approves, as plain data."""
+        return {**self._own, **self.work}
 
     @property
     def hash(self) -> str:
         """The hash of what a person approves."""
         return hash_of(self.asked)
+
+
+FILLED_IN = frozenset({"expected", "arrays", "moves", "grid"})
+"""Parameters of stages that a run fills in once it knows its parties."""
+
+_LATER = {"stage": FILLED_IN | {"noise"}, "training": frozenset({"noise"})}
+"""The same with noise that a budget asks for. Where the config says how much, it stands in the tables of the config."""
+
+
+def _without_what_comes_later(component: Table) -> Payload:
+    kind, name = component[COMPONENT_KEY]
+    later = _LATER.get(kind, frozenset[str]())
+    return {"kind": kind, "name": name, **{key: value for key, value in component["parameters"].items()
+                                           if key not in later}}
 
 
 def hash_of(asked: Mapping[str, object]) -> str:
@@ -115,7 +145,7 @@ def read_announcement(facts: Mapping[str, Any]) -> Announcement:
             raise ValueError("what it asks for is longer than a megabyte")
         if len(statistics) > len(found.preparation.steps):
             raise ValueError("there are more statistics than steps")
-    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as cause:
+    except (msgspec.ValidationError, ValueError, TypeError, AttributeError, RecursionError) as cause:
         raise PermissionDenied(f"the run was announced badly: {cause}",
                                remedy="let the coordinator run a version of tequio that this party knows") from None
     return found

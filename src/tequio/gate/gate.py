@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tequio.data.preprocessing import preparations
 from tequio.errors import PermissionDenied
 from tequio.federation.stages import summing_stage
 from tequio.federation.task import NoSettings, Reveals, Sums, find_task
+from tequio.gate.announcement import FILLED_IN
 from tequio.gate.components import check_components, check_steps
 from tequio.gate.policy import check_listed, refused
 from tequio.gate.tasks import PREPARING, tasks_of_run
@@ -24,7 +26,7 @@ from tequio.privacy.accounting import Release
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noising import OPEN
 from tequio.privacy.updates import PROTOCOL_TASKS
-from tequio.registry import COMPONENT_KEY, from_plain
+from tequio.registry import COMPONENT_KEY, from_plain, name_of, parameter_model, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +40,15 @@ if TYPE_CHECKING:
     from tequio.privacy.dataset_ledger import DatasetLedger
 
 _ME = 0
+MOST_STEPS = 1_000_000
+"""As many epochs or steps a task may take: a task is a round's work."""
+
+_SMALLEST, _LARGEST = 1e-20, 1e20
+"""Between these, noise and what it hides are both held by numbers of single precision."""
+
 _MOVING = frozenset({"clip"})
 """Parameters of stages that may move from round to round, as an adaptive clip does; bounds of the policy still hold."""
+_HOLDING = frozenset({"secure-sum", "encrypted-sum", "group-sum"})
 _CARRIED = (Reveals.UPDATE, Reveals.STRUCTURE, Reveals.SCORES, Reveals.ROWS)
 
 
@@ -65,7 +74,8 @@ class PartyRows:
 class Passed:
     """A task that may run, what covers its reply, what that costs, and what else the reply may hold.
 
-    `metrics` says in which form metrics leave, and `only` which entries a reply has that is paid for.
+    `metrics` says in which form metrics leave, `only` which entries a reply has that is paid for, `trainings` how the
+    party trained for it, and `counted` how many rows a count stands for at least, and of how many.
     """
 
     task: AnyTask
@@ -75,6 +85,8 @@ class Passed:
     unit: str = ""
     metrics: str = ""
     only: frozenset[str] | None = None
+    trainings: Sequence[LocalTraining] = ()
+    counted: tuple[int, int] | None = None
 
 
 def judge_run(policy: Policy, announcement: Announcement, authority: str, rows: int) -> None:
@@ -102,7 +114,12 @@ def judge_run(policy: Policy, announcement: Announcement, authority: str, rows: 
 def _check_overrides(policy: Policy, overrides: Mapping[str, Any]) -> None:
     """What a run may set for this party alone: keys of its training that the policy names, and a learner."""
     own = overrides.get("local") or {}
-    for key in own if isinstance(own, Mapping) else ("local",):
+    try:
+        parameter_model(PrivateTraining).model_validate(own)
+    except ValueError:
+        raise refused("overrides.*.local holds what no training has", "send keys of [local] with values that fit"
+                      ) from None
+    for key in own:
         if key not in policy.overrides or policy.budget is not None or policy.require:
             raise refused(f"the run sets local.{key} for this party alone, which could undo what protects its rows",
                           f"leave overrides.*.local.{key} out, or list '{key}' under 'overrides' of the policy (with a "
@@ -124,8 +141,7 @@ class Gate:
         self._schema, self._ledger, self._run, self._by = schema, ledger, run, by
         self.tasks = tasks_of_run(announcement) if tasks is None else tasks
         self.rounds = 0  # in a rehearsal: what round 1 costs stands for so many rounds
-        self._announced = {(component[COMPONENT_KEY][0], component[COMPONENT_KEY][1]): component
-                           for component in announcement.components}
+        self._agreed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
 
     def admit(self, task: str, round: int, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]],
               digest: str) -> Passed:
@@ -135,6 +151,8 @@ class Gate:
         if self.rounds and round:
             spent = {release: count * self.rounds for release, count in spent.items()} if round == 1 else {}
         if spent and budget is not None and self._ledger is not None:
+            # What was asked again is free, as it is the same release: not so where noise is drawn anew.
+            digest = "" if any(stage.get("parameters", {}).get("secret") for stage in stages) else digest
             self._ledger.charge(spent, run=self._run, by=self._by, task=task, round=round, digest=digest,
                                 mechanism=passed.mechanism, epsilon=budget.epsilon, delta=budget.delta,
                                 federation=self._by, unit=passed.unit)
@@ -149,47 +167,82 @@ class Gate:
         elif name not in self.tasks:
             raise refused(f"the task '{name[:80]}' is no part of the algorithm '{self.announcement.algorithm}'",
                           "list it under 'tasks' if it is wanted")
-        if not 0 <= round <= max(self.announcement.rounds, 1):
+        if not self.announcement.predicts and not 0 <= round <= max(self.announcement.rounds, 1):
             raise refused(f"the task '{name}' is for round {round}, and {self.announcement.rounds} rounds were "
                           "announced", "announce the rounds that take place")
         task = find_task(name)
         check_components([settings, list(stages)], policy, f"task '{name}'")
         if "steps" in settings:
             check_steps(settings["steps"], policy)
-        self._check_announced(name, settings, stages)
         decoded, built = task.decode(settings), [from_plain(dict(stage)) for stage in stages]
-        self._check_expected(built)
+        # As they were built, so that nothing hides in another spelling: a plain table, or a default left out.
+        self._check_announced(task, task.encode(decoded), to_plain(built))
+        self._check_sizes(decoded, built)
         self._check_rows(task, decoded)
-        return self._covered(task, decoded, built)
+        passed = self._covered(task, decoded, built)
+        self._check_whole_way(task, built)
+        return replace(passed, trainings=self._trainings(decoded))
 
-    def _check_announced(self, task: str, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> None:
+    def _check_announced(self, task: AnyTask, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> None:
         """Tasks come with the components that were announced, and with no others."""
-        if not self.announcement.components:
-            if stages:
-                raise refused(f"task '{task}' comes with stages, and none were announced", "announce the run's stages")
-            return
+        agreed = self._agreed or self._build_announced()
         for spec in _outer_components([settings, list(stages)]):
             kind, name = spec[COMPONENT_KEY]
-            known = self._announced.get((kind, name))
-            if kind == "training" and task in PROTOCOL_TASKS:
+            if kind == "training" and task.name in PROTOCOL_TASKS:
                 continue  # it says only what the virtual clock charges
+            known, given = agreed.get((kind, name)), spec["parameters"]
             if known is None:
-                raise refused(f"task '{task}' comes with the {kind} '{name}', which was not announced",
+                raise refused(f"task '{task.name}' comes with the {kind} '{name}', which was not announced",
                               "announce every component of the run")
-            given, agreed = spec["parameters"], known["parameters"]
-            wrong = next((key for key in agreed if given.get(key) != agreed[key] and key not in _MOVING), None)
-            if wrong is not None and not self._announced_otherwise(spec):
-                raise refused(f"task '{task}' comes with {wrong} = {str(given.get(wrong))[:80]} in the {kind} "
-                              f"'{name}', and {str(agreed[wrong])[:80]} was announced", "announce what the run does")
+            wrong = [key for one in known for key in [next((key for key in one if given[key] != one[key]
+                                                           and key not in _MOVING), "")]]
+            if all(wrong):
+                key = wrong[0]
+                raise refused(f"task '{task.name}' comes with {key} = {str(given[key])[:80]} in the {kind} '{name}', "
+                              f"and {str(known[0][key])[:80]} was announced", "announce what the run does")
 
-    def _announced_otherwise(self, spec: Mapping[str, Any]) -> bool:
-        """Whether the same component was announced with other parameters as well."""
-        return any(all(spec["parameters"].get(key) == value for key, value in other["parameters"].items()
-                       if key not in _MOVING)
-                   for other in self.announcement.components if other[COMPONENT_KEY] == spec[COMPONENT_KEY])
+    def _check_whole_way(self, task: AnyTask, stages: Sequence[Stage]) -> None:
+        """Updates pass every stage that a person was shown, or that hides them."""
+        policy, there = self.policy, {"attack", *map(_name, stages)}
+        if task.reveals is Reveals.UPDATE and task.name not in {*PROTOCOL_TASKS, *policy.exempt_tasks} and (
+                policy.protects_rows or policy.approval != "none"):
+            missing = next((name for kind, name in self._agreed if kind == "stage" and name not in there), None)
+            if missing is not None:
+                raise refused(f"task '{task.name}' comes without the stage '{missing}' that was announced",
+                              "send updates through every stage of the run")
 
-    def _check_expected(self, stages: Sequence[Stage]) -> None:
-        """What stages expect of a round is held against what the party knows of it."""
+    def _build_announced(self) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+        """All parameters of each announced component, held against what the announcement says elsewhere."""
+        told = self.announcement
+        for component in told.components:
+            kind, name = component[COMPONENT_KEY]
+            plain = to_plain(from_plain(dict(component)))["parameters"]
+            self._agreed.setdefault((kind, name), []).append(plain)
+            if len([1 for _, other in self._agreed if other in _HOLDING]) > 1:
+                raise refused("the run announces two stages that add up what parties hold, and one could open what "
+                              "the other hides", f"leave out the stage '{name}'")
+            for table in [table for table in told.stages if kind == "stage" and table.get("name") == name]:
+                wrong = next((key for key in sorted(table.keys() & plain.keys() - FILLED_IN)
+                              if plain[key] != table[key] and table[key] is not None), None)
+                if wrong is not None:
+                    raise refused(f"the run announces {wrong} = {str(table[wrong])[:80]} of the stage '{name}', and "
+                                  f"comes with {str(plain[wrong])[:80]}", "announce what the run does")
+        return self._agreed
+
+    def _check_sizes(self, settings: object, stages: Sequence[Stage]) -> None:
+        """No training without end, and no noise that numbers of single precision do not hold. What stages expect of a
+        round is held against what the party knows of it."""
+        trainings = self._trainings(settings)
+        for local in trainings:
+            if max(local.epochs, local.steps) > MOST_STEPS:
+                raise refused(f"a task would train for {max(local.epochs, local.steps)} epochs or steps",
+                              f"set local.epochs and local.steps to {MOST_STEPS} or less")
+        for part in (*trainings, *stages):
+            for key in ("clip", "noise", "row_clip"):
+                given = vars(part).get(key)
+                if given and not _SMALLEST <= given <= _LARGEST:
+                    raise refused(f"a task comes with {key} = {given:g}, by which no noise can be drawn",
+                                  f"set {key} between {_SMALLEST:g} and {_LARGEST:g}")
         for stage in stages:
             expected = vars(stage).get("expected", 0.0)
             if not 0 <= expected <= self.announcement.parties:
@@ -203,19 +256,25 @@ class Gate:
         if task.reveals is Reveals.NOTHING or task.name in PROTOCOL_TASKS or task.reply is Tally:
             return
         behind = self.rows.train
-        local = vars(settings).get("local") if type(settings) is not NoSettings else None
-        if isinstance(local, LocalTraining):
-            local = self._own_training(local)
+        for local in self._trainings(settings):
             batch = min(local.batch or behind, behind)
-            if batch < min(policy.minimum_batch, behind):
+            if batch < min(policy.least_batch, behind):
                 raise refused(f"a step of task '{task.name}' rests on {batch} rows, the policy wants at least "
-                              f"{policy.minimum_batch}", f"set local.batch = {policy.minimum_batch} or more")
+                              f"{policy.least_batch}", f"set local.batch = {policy.least_batch} or more")
+            if policy.least_batch > 1 and batch < behind and not (local.shuffle or isinstance(local, PrivateTraining)):
+                raise refused(f"task '{task.name}' takes rows in the order in which they are stored, so that two "
+                              "batches show by how much they differ", "set local.shuffle = true, or local.batch = 0")
             if local.steps:
                 behind = min(behind, local.steps * batch)
         if behind < policy.minimum_rows:
             raise refused(f"it wants at least {policy.minimum_rows} rows behind each reply, and the reply of task "
                           f"'{task.name}' would rest on fewer",
                           "train on more rows (data.split, local.batch, local.steps), or lower 'minimum_rows'")
+
+    def _trainings(self, settings: object) -> list[LocalTraining]:
+        """How this party would train by the settings of a task."""
+        given = vars(settings).values() if type(settings) is not NoSettings else ()
+        return [self._own_training(one) for one in given if isinstance(one, LocalTraining)]
 
     def _own_training(self, local: LocalTraining) -> LocalTraining:
         """How this party really trains: with what the run sets for it alone."""
@@ -244,6 +303,9 @@ class Gate:
             raise refused(f"task '{task.name}' hands over rows", "set share_rows = true if the owner consents")
         if policy.cell > 1:
             _check_extremes(task, settings, policy.cell)
+        if isinstance(reveals, Sums) and policy.tell_rows == "no" and summing_stage(stages) is None:
+            raise refused(f"sums in the reply of task '{task.name}' say how many rows there are",
+                          "set tell_rows = 'hundreds', or hide them in a 'secure-sum'")
         if isinstance(reveals, Sums) and policy.cell > 1:
             return self._counted(task, settings, stages)
         hidden = summing_stage(stages)
@@ -273,8 +335,10 @@ class Gate:
 
     def _counted(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
         """Sums over rows, some of which may be behind few: counted with a minimum, hidden, or noised here."""
-        if "minimum_count" in vars(settings):  # held against the policy above
-            return Passed(task, f"counts below {vars(settings)['minimum_count']} are left out")
+        if vars(settings).get("minimum_count", 0) > 1:  # held against the policy above
+            behind = self.rows.part(vars(settings).get("part", "train"))
+            return Passed(task, f"counts of {vars(settings)['minimum_count']} rows and their multiples",
+                          counted=(vars(settings)["minimum_count"], behind))
         if summing_stage(stages) is not None:
             return Passed(task, "hidden in a sum over parties")
         if any(stage.mechanism is not None and stage.mechanism.place == "party" for stage in stages):
@@ -365,10 +429,11 @@ def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
     if vars(settings).get("minimum_count", cell) < cell:
         raise refused(f"extremes and counts in the reply of task '{task.name}' may stand for fewer than {cell} rows",
                       f"set algorithm.minimum_count = {cell}")
-    if task.name == PREPARING and any((step if isinstance(step, str) else step["name"]) == "minmax"
-                                      for step in vars(settings)["steps"]):
-        raise refused("the preparation 'minmax' reports the smallest and the largest value of a column, which are "
-                      "values of single rows", "set data.prepare = ['standardise']")
+    for step in preparations(vars(settings)["steps"]) if task.name == PREPARING else ():
+        if step.looks_at_rows() and name_of(type(step)) != "standardise" and not (
+                name_of(type(step)) == "impute" and vars(step)["numbers"] != "median"):
+            raise refused(f"the preparation '{name_of(type(step))}' reports values of single rows, or how many have a "
+                          "value", "set data.prepare = ['standardise'], or numbers = 'mean' where 'impute' fills in")
 
 
 def _outer_components(plain: object) -> list[Mapping[str, Any]]:

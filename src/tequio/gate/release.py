@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tequio.gate.policy import refused
+from tequio.learners.descent import steps_of_epochs
 from tequio.learners.learner import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from tequio.gate.policy import Policy
 
 _DIGITS = 2
+_ADD_UP = frozenset({"count", "rows", "sums", "squares", "missing", "gaps", "counts"})
+"""What a step of a preparation finds that is added up over parties."""
+
 _WITHHELD = ("loss_sum", "score_histogram", "target_sum", "target_squares", "inertia_sum")
 """What of a tally leaves in its exact form only: it follows single rows too closely."""
 
@@ -28,17 +34,49 @@ def released(reply: Payload, passed: Passed, policy: Policy, rng: np.random.Gene
                       "leave it out of what the algorithm asks for")
     if passed.task.reply is Tally and passed.metrics != "exact" and passed.metrics:
         return _tally(reply, passed, policy, rng)
+    if passed.counted is not None:
+        return {name: _counts(value, passed, *passed.counted) for name, value in reply.items()}
     if passed.metrics == "coarse":
         reply = {name: value if name == "rows" else _coarse(value, policy.cell, rng) for name, value in reply.items()}
-    return reply if passed.task.reply is Tally else _with_told_rows(reply, policy)
-
-
-def _with_told_rows(reply: Payload, policy: Policy) -> Payload:
-    """What the policy says about numbers of rows holds in every reply."""
-    rows = reply.get("rows")
-    if policy.tell_rows == "exact" or not isinstance(rows, int) or not rows:
+    if passed.task.reply is Tally or policy.tell_rows == "exact":
         return reply
-    return {**reply, "rows": policy.told_rows(rows)}
+    return _with_told_rows(reply, passed, policy)
+
+
+def _with_told_rows(reply: Payload, passed: Passed, policy: Policy) -> Payload:
+    """What the policy says about numbers of rows holds in every reply, and for what follows from them."""
+    told, rows, statistics = dict(reply), reply.get("rows"), reply.get("statistics")
+    if isinstance(rows, int) and rows:
+        told["rows"] = policy.told_rows(rows)
+    elif isinstance(rows, np.ndarray) and rows.dtype.kind == "i":
+        told["rows"] = np.array([policy.told_rows(int(one)) if one else 0 for one in rows.flat]).reshape(rows.shape)
+    if isinstance(statistics, dict):
+        told["statistics"] = _of_told_rows(statistics, policy)
+    if "steps" in reply and isinstance(rows, int):
+        steps = {sum(steps_of_epochs(told["rows"], local)) for local in passed.trainings}
+        told["steps"] = max(steps, default=1)
+        if isinstance(longer := reply.get("effective_steps"), float) and reply["steps"]:
+            told["effective_steps"] = longer * told["steps"] / reply["steps"]
+    return told
+
+
+def _of_told_rows(statistics: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+    """Sums as the told number of rows would have them: means and shares stay what they are."""
+    rows = int(next((statistics[name][0] for name in ("count", "rows") if name in statistics), 0))
+    if not rows:
+        return dict(statistics)
+    ratio = policy.told_rows(rows) / rows
+    return {name: values if name not in _ADD_UP else np.rint(values * ratio).astype(values.dtype)
+            if values.dtype.kind in "iu" else values * ratio for name, values in statistics.items()}
+
+
+def _counts(value: object, passed: Passed, cell: int, rows: int) -> object:
+    """Counts as multiples of a cell, rounded down. Where fewer than that are missing to all rows, none are."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+        raise refused(f"the reply of task '{passed.task.name}' has sums of values, and two of them that differ by one "
+                      "row show it", "add the stage 'dp-sums' or 'secure-sum' where the algorithm takes it, or list "
+                      "the task under 'exempt_tasks'")
+    return np.where(value > rows - cell, rows, value) // cell * cell
 
 
 def _tally(tally: Payload, passed: Passed, policy: Policy, rng: np.random.Generator) -> Payload:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome
+from tequio.federation.population import LEAST_BATCH
 from tequio.federation.rng import stream
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement, roster_of
@@ -71,7 +72,9 @@ class GatedEngine:
     def open(self, population: Population) -> None:
         """Judge the run at every party, and open the engine."""
         self._population = population
-        self.engine.open(population)
+        least, own = self.policy.least_batch, population.overrides
+        self.engine.open(population if least < 2 else replace(population, overrides={
+            party: {**own.get(party, {}), LEAST_BATCH: least} for party in range(len(population))}))
         for party in range(min(len(population), _MOST_NAMES_IN_ROSTER)):
             try:
                 judge_run(self.policy, self._gate(party).announcement, "here", self._gate(party).rows.all)
@@ -144,7 +147,8 @@ class GatedEngine:
         assert self._population is not None
         if passed is None or self.only_try:
             return reply
-        rng = stream(self._population.seed, f"release of {order.task}", order.ticket, reply.party)
+        about = ("coarse", 0) if passed.metrics == "coarse" else (order.task, order.ticket)
+        rng = stream(self._population.seed, f"release of {about[0]}", about[1], reply.party)
         try:
             content = released(reply.payload, passed, self.policy, rng)
         except PermissionDenied as cause:

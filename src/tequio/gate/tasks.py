@@ -13,6 +13,7 @@ from tequio import registry
 from tequio.errors import ConfigError
 from tequio.federation.task import Task
 from tequio.privacy.updates import PROTOCOL_TASKS
+from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,9 @@ def tasks_of_run(announcement: Announcement) -> frozenset[str]:
     named = {(kind, str(table["name"])) for key, kind in _TABLES.items()
              if isinstance(table := asked.get(key), Mapping) and "name" in table}
     found = tasks_of(frozenset({*named, ("algorithm", announcement.algorithm)}))
-    found |= PROTOCOL_TASKS if announcement.stages else frozenset()
+    stages = {str(name) for kind, name in (component[COMPONENT_KEY] for component in announcement.components)
+              if kind == "stage"}
+    found |= {task for task in PROTOCOL_TASKS if task.partition(".")[0] in stages}
     found |= {PREPARING} if announcement.preparation.steps else frozenset()
     adoption = asked.get("adoption")
     return found | _ADOPTION if isinstance(adoption, Mapping) and (

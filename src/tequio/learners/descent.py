@@ -7,7 +7,7 @@ The rows are the same for one party alone and for many at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,6 +115,14 @@ def _steps_of_epochs(steps_an_epoch: int, epochs: int, steps: int) -> tuple[int,
         return (steps_an_epoch,) * epochs
     whole, rest = divmod(steps, steps_an_epoch)
     return (steps_an_epoch,) * whole + (rest,) * (rest > 0)
+
+
+def without_small_batches(rows: int, training: LocalTraining, least: int) -> LocalTraining:
+    """The same training with the next larger batch by which the last step of an epoch has `least` rows as well."""
+    if not 0 < training.batch < rows or rows % training.batch == 0 or rows % training.batch >= least:
+        return training
+    return replace(training, batch=next(size for size in range(training.batch, rows + 1)
+                                        if rows % size == 0 or rows % size >= least))
 
 
 def check_memory(training: LocalTraining, memory: Arrays | None) -> None:

@@ -135,7 +135,7 @@ class Site:
                                          f"it was announced badly: {shared}"), clipped(remedy))
         if self._is_news(run, announcement):
             self._telemetry.note("run accepted", run=run, algorithm=told.algorithm, parties=told.parties,
-                                 announcement=told.hash)
+                                 announcement=told.hash, split=structs.asdict(told.split))
         return Ready(run)
 
     def close(self) -> None:
@@ -279,7 +279,8 @@ class Site:
 
     def _keep_split(self, told: Announcement) -> None:
         """Split these rows so once and for all: as the policy says, or as the first run that was accepted asked for. A
-        run that wants another split is refused, as two splits of the same rows show single ones."""
+        run that wants another split is refused, as two splits of the same rows show single ones: `split` of the policy
+        is the owner's word against the first run's."""
         if self._holding.share or not self._holding.rows:
             return
         own, seed, fingerprint = self._kept_split(told)
@@ -287,7 +288,6 @@ class Site:
         kept = json.loads(path.read_bytes()) if path.exists() else {}
         if fingerprint not in kept:
             write_private(path, json.dumps({**kept, fingerprint: {"split": own, "seed": seed}}, indent=1).encode())
-            self._telemetry.note("split kept", **own, change="to keep back other shares: split in policy.toml")
 
     def _kept_split(self, told: Announcement) -> tuple[dict[str, Any], int, str]:
         """The split of this party's rows and the seed of it, and the rows' fingerprint; a refusal where the run wants
