@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from tequio.data.dataset import Target
-from tequio.learners.label_metrics import at_labels, label_scores
-from tequio.learners.metrics import merge, summarise, tally
+from tequio.errors import PayloadError
+from tequio.learners.label_metrics import at_labels, label_scores, made_possible
+from tequio.learners.metrics import check_tally, merge, summarise, tally
 
 
 def target(labels: int) -> Target:
@@ -105,3 +106,18 @@ def test_scores_of_each_label():
     assert {name: values.tolist() for name, values in scores.items()} == {
         "f1": [pytest.approx(2 / 3), pytest.approx(2 / 3)], "precision": [0.5, 1.0], "recall": [1.0, 0.5],
         "positives": [1.0, 2.0]}
+
+
+def test_rounded_counts_are_cut_down_to_what_rows_can_have():
+    labels = target(3)
+    rng = np.random.default_rng(0)
+    whole = tally(labels, rng.random((14, 3)), rng.random((14, 3)) > 0.3)
+    rounded = {name: np.asarray(np.ceil(np.asarray(value) / 10) * 10).astype(np.asarray(value).dtype)
+               if isinstance(value, np.ndarray) else type(value)(-(-value // 10) * 10) for name, value in whole.items()}
+    rounded["rows"] = 10
+    with pytest.raises(PayloadError, match="sent a tally that"):
+        check_tally(labels, rounded, 20, "a party")
+    check_tally(labels, made_possible(rounded), 20, "a party")
+    check_tally(labels, whole, 14, "a party")
+    assert made_possible(whole).keys() == whole.keys()
+    assert all(np.array_equal(made_possible(whole)[name], whole[name]) for name in whole)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tequio.gate.policy import refused
 from tequio.learners.descent import steps_of_epochs
+from tequio.learners.label_metrics import made_possible
 from tequio.learners.learner import Tally
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _tally(tally: Payload, passed: Passed, policy: Policy, rng: np.random.Genera
     else:
         kept = {name: _coarse(value, policy.cell, rng) for name, value in tally.items() if name not in _WITHHELD}
     rows = int(kept["confusion"].sum()) if "confusion" in kept else kept["rows"]
-    return {**kept, "rows": rows} if rows else {}
+    return made_possible({**kept, "rows": rows}) if rows else {}
 
 
 def _coarse(value: object, cell: int, rng: np.random.Generator) -> object:

@@ -53,6 +53,20 @@ def at_labels(tally: Tally, labels: NDArray[np.int64], size: int) -> Tally:
     return placed
 
 
+def made_possible(tally: Tally) -> Tally:
+    """A tally whose parts were rounded each for itself, cut down to what its rows can have."""
+    if "label_rows" not in tally:
+        return tally
+    rows, labels = tally["rows"], len(tally["label_rows"])
+    labelled = min(tally["labelled_rows"], rows)
+    decisions = min(tally["decisions"], rows * labels)
+    most = {"exact_matches": rows, "labelled_rows": rows, "top_agreements": labelled, "top_errors": labelled,
+            "decisions": decisions, "hamming_errors": decisions, "ranking_loss_sum": rows,
+            "average_precision_sum": rows, "coverage_sum": rows * labels}
+    return {**tally, **{name: min(tally[name], bound) for name, bound in most.items() if name in tally},
+            **{name: np.minimum(tally[name], rows) for name in PER_LABEL}}
+
+
 def summarise_labels(tally: Tally) -> dict[str, float]:
     """The metrics of a tally. Labels that nobody has judged do not count; a label without positives has an F1 of 0."""
     judged = tally["label_rows"] > 0
