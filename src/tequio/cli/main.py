@@ -42,7 +42,8 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
     "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,
     "verify": looking.verify, "data": data.app, "coordinator": coordinator.app,
-    "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app, "reproduce": reproduce.reproduce,
+    "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app,
+    "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
 """Each a function, or a group of commands; in the order of the help."""
 

@@ -97,8 +97,8 @@ def _check_function(place: tuple[str, str, str], given: object, parameters: Mapp
                       if (other_kind, other_name) == (kind, name)), None)
     elif place not in FUNCTIONS:
         raise refused(f"{source} sets {parameter} of the {kind} '{name}', which could name a file or code of this "
-                      "machine", f"leave {parameter} as it is, or list '{kind}/{name}.{parameter}' under 'parameters' of "
-                      "the policy")
+                      "machine", f"leave {parameter} as it is, or list '{kind}/{name}.{parameter}' under 'parameters' "
+                      "of the policy")
     if given not in policy.functions:
         raise refused(f"a setting names the function '{str(given)[:80]}', and importing it would run code",
                       "list it under 'functions' if its code is trusted")

@@ -22,7 +22,7 @@ from tequio.gate.tasks import PREPARING, tasks_of_run
 from tequio.learners.descent import steps_of_epochs
 from tequio.learners.learner import LocalTraining, Tally
 from tequio.learners.private_training import PrivateTraining, batch_chance
-from tequio.privacy.accounting import Release
+from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noising import OPEN
 from tequio.privacy.updates import PROTOCOL_TASKS
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tequio.gate.policy import Policy, Requirement
     from tequio.privacy.accounting import Spent
     from tequio.privacy.dataset_ledger import DatasetLedger
+    from tequio.privacy.mechanism import Mechanism
 
 _ME = 0
 MOST_STEPS = 1_000_000
@@ -157,6 +158,43 @@ class Gate:
                                 mechanism=passed.mechanism, epsilon=budget.epsilon, delta=budget.delta,
                                 federation=self._by, unit=passed.unit)
         return passed
+
+    def outlook(self, task: AnyTask) -> str:
+        """What is done about the reply of a task, as far as that can be said before it is asked for."""
+        policy, reveals = self.policy, task.reveals
+        if task.name in policy.exempt_tasks:
+            return "exempt by the policy"
+        if reveals is Reveals.NOTHING or task.name in PROTOCOL_TASKS:
+            return "nothing of the rows leaves"
+        if reveals is Reveals.METRICS:
+            return {"exact": "exact metrics", "coarse": f"rounded at random to multiples of {policy.cell}",
+                    "noised": "counts with noise", "no": "no metrics leave"}[policy.metrics]
+        noised = [_name(mechanism) for mechanism in self._mechanisms()]
+        hidden = "hidden in a sum over parties" if self.hides else ""
+        return " and ".join(filter(None, (", ".join(noised), hidden))) or "as it is"
+
+    @property
+    def hides(self) -> bool:
+        """Whether a stage of the run hides what single parties send."""
+        return summing_stage(self._stages()) is not None
+
+    def epsilon(self) -> float | None:
+        """What all announced rounds would cost by noise of this party's own; nothing where none bounds that."""
+        total: Spent = {}
+        for mechanism in self._mechanisms():
+            if mechanism.protects != "updates":
+                return None  # depends on what tasks come with
+            for bill in mechanism.spent([Entry(1, mechanism.noise or 0.0, 1, (_ME,))], Context(1, 1.0)):
+                total |= {release: count * self.announcement.rounds for release, count in bill.items()}
+        return epsilon_of(total, self.policy.budget.delta) if total and self.policy.budget is not None else None
+
+    def _stages(self) -> list[Stage]:
+        return [from_plain(dict(spec)) for spec in self.announcement.components if spec[COMPONENT_KEY][0] == "stage"]
+
+    def _mechanisms(self) -> list[Mechanism]:
+        """What the announced stages add at this party."""
+        return [stage.mechanism for stage in self._stages()
+                if stage.mechanism is not None and stage.mechanism.place == "party"]
 
     def decide(self, name: str, round: int, settings: Mapping[str, Any],
                stages: Sequence[Mapping[str, Any]]) -> Passed:

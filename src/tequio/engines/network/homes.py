@@ -44,8 +44,9 @@ from tequio.engines.network.files import (
 from tequio.errors import ConfigError, PermissionDenied
 
 if TYPE_CHECKING:
-    from tequio.privacy.dataset_ledger import DatasetLedger
     from collections.abc import Iterator, Mapping
+
+    from tequio.privacy.dataset_ledger import DatasetLedger
 
 
 PORT = 8470

@@ -1,4 +1,4 @@
-"""The decisions of the party's people: one file per run, with what was asked, what it would cost, and what was decided."""
+"""The decisions of the party's people: one file per run, with what was asked, what it costs, and what was decided."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ class Approvals:
 
     folder: Path
 
-    def verdict(self, run: str, announcement: Announcement, tasks: Sequence[Document] = ()) -> str:
+    def verdict(self, run: str, announcement: Announcement, tasks: Sequence[Document] = (),
+                epsilon: float | None = None) -> str:
         """Why the run still has to wait; empty if it was approved. One that was denied is refused.
 
         A run that comes back as something else is asked about again, with what was decided about before beside it.
+        `epsilon` is what all its rounds would cost, where that is known.
         """
         path = self._path(run)
         known = json.loads(path.read_bytes()) if path.exists() else {}
         if known.get("hash") != announcement.hash:
             before = known.get("asked") if known.get("decision") == "approved" else known.get("before")
             known = {"hash": announcement.hash, "asked": announcement.asked, "decision": "", "before": before,
-                     "tasks": list(tasks)}
+                     "tasks": list(tasks), "epsilon": epsilon}
             write_private(path, json.dumps(known, indent=1).encode())
         if known.get("decision") == "denied":
             raise PermissionDenied("a person at the party denied this run", remedy="talk to the party's owner")

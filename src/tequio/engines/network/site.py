@@ -42,6 +42,7 @@ from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import refused
 from tequio.gate.release import released
 from tequio.privacy.dataset_ledger import fingerprint_of
+from tequio.privacy.updates import PROTOCOL_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -123,7 +124,7 @@ class Site:
             population = self._population(told, facts, self._holding)
             gate = self._gate(run, told, population)
             if self.policy.approval == "run" and (
-                    waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate))):
+                    waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate), gate.epsilon())):
                 return Waiting(run, waiting)
             self._keep_split(told)
             self._runs[run] = _Engagement(told, population, Journal(folder), gate)
@@ -184,7 +185,7 @@ class Site:
         if engagement.question is not None:
             engagement.question.judge(request.task, payload)
         index, state = engagement.announcement.index, engagement.journal.state(request.base)
-        digest = _own_digest(request, parts, state)
+        digest = _own_digest(self._holding.name, request, parts, state)
         passed = engagement.gate.admit(request.task, request.round, about["settings"], about["stages"], digest)
         order = Order(request.position, request.task, (index,), request.round, payload, about["settings"],
                       tuple(about["stages"]))
@@ -196,8 +197,8 @@ class Site:
             raise _TaskError(failure.cause, failure.remedy, failure.shared)
         answer = outcome.replies[0]
         # One and the same for all coarse metrics: were each reply rounded anew, their mean would be exact.
-        about = "coarse" if passed.metrics == "coarse" else digest
-        secret = self._private_seed(f"release|{about}") if self.policy.private_randomness else int(digest[:15], 16)
+        known = "coarse" if passed.metrics == "coarse" else digest
+        secret = self._private_seed(f"release|{known}") if self.policy.private_randomness else int(digest[:15], 16)
         reply = payloads.encode(released(answer.payload, passed, self.policy, np.random.default_rng(secret)))
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
             raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
@@ -253,8 +254,11 @@ class Site:
                                  f"{holding.share}-{holding.name}")
 
     def _what_tasks_reveal(self, gate: Gate) -> list[Document]:
-        """For the person who decides: each task that the run may ask for, and what its reply says about rows."""
-        return [{"task": name, "reveals": what_it_reveals(find_task(name))} for name in sorted(gate.tasks)]
+        """For the person who decides: each task that the run may ask for, what its reply says about rows, and what is
+        done about that under the announced stages."""
+        return [{"task": task.name, "reveals": what_it_reveals(task), "covered_by": gate.outlook(task),
+                 "cost": "charged" if self.policy.budget is not None and what_it_reveals(task) != "nothing" else "none"}
+                for task in map(find_task, sorted(gate.tasks)) if task.name not in PROTOCOL_TASKS or gate.hides]
 
     def _own_rows(self) -> Dataset:
         assert isinstance(self._holding, OwnRows)
@@ -327,11 +331,11 @@ class Site:
         return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")
 
 
-def _own_digest(request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:
+def _own_digest(name: str, request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:
     """What this party really received, and on top of which state: whatever the coordinator calls it."""
     known = sha256(payloads.encode(state)).hexdigest() if state else ""
     content = "".join(sha256(part).hexdigest() for part in parts)
-    return sha256(f"{request.run}|{request.task}|{request.round}|{known}|{content}".encode()).hexdigest()
+    return sha256(f"{name}|{request.run}|{request.task}|{request.round}|{known}|{content}".encode()).hexdigest()
 
 
 LARGEST_PAYLOAD = 1 << 32
