@@ -286,19 +286,19 @@ def _beyond_measure(updates: dict[int, Arrays], model: Arrays) -> dict[int, str]
 
     An honest party does not get there, and no other rule would be asked: the next training would fail everywhere.
     """
-    norms = {place: _norm(update) for place, update in updates.items()}
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms, own = {place: _norm(update) for place, update in updates.items()}, _norm(model)
     usual = sorted(norm for norm in norms.values() if norm)
-    bound = max(_ABSURD * usual[(len(usual) - 1) // 2], 1.0 + _norm(model)) if usual else 0.0
+    bound = max(_ABSURD * usual[(len(usual) - 1) // 2], 1.0 + own) if usual else 0.0
     return {place: f"its update has a norm of {norm:.3g}, and one of {bound:.3g} would do away with the model"
             for place, norm in norms.items() if norm > bound or norm == inf}
 
 
 def _norm(arrays: Arrays) -> float:
     """In the arrays' own precision, where squares of entries that have none are infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        flat = [values.reshape(-1) if values.dtype.itemsize > 2 else values.reshape(-1).astype(np.float64)
-                for values in arrays.values()]
-        return sqrt(sum(float(np.vdot(values, values)) for values in flat))
+    flat = [values.reshape(-1) if values.dtype.itemsize > 2 else values.reshape(-1).astype(np.float64)
+            for values in arrays.values()]
+    return sqrt(sum(float(np.vdot(values, values)) for values in flat))
 
 
 def _too_long(updates: dict[int, Arrays], factor: float) -> dict[int, str]:
