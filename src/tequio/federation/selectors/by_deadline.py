@@ -33,13 +33,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, Le
 
 from tequio.errors import ConfigError, QuorumError
 from tequio.federation import payload as payloads
 from tequio.federation.clock import Candidates, fitting, imbalance
 from tequio.federation.selection import Choice, CohortSelector, Count, Fraction
-from tequio.federation.task import Counts, NoSettings, Sums, task
+from tequio.federation.task import LARGEST_COUNT, Counts, NoSettings, Sums, task
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ClassesReply(TypedDict):
     """Training rows of each class, the size of a row, and whether the party would hand rows over."""
 
     classes: Counts
-    row_bytes: Count
+    row_bytes: Annotated[Count, Le(LARGEST_COUNT)]
     shares: bool
 
 
