@@ -358,7 +358,10 @@ def _kind_of(args: tuple[Any, ...]) -> tuple[Any, str]:
     kind = get_args(args[1])[0] if len(args) > 1 else Any
     if kind is Any or kind is np.generic:
         return None, ""
-    return kind, " of floats" if kind is np.floating else f" of {kind.__name__}"
+    return kind, f" of {_KINDS_OF_NUMBERS.get(kind, kind.__name__)}"
+
+
+_KINDS_OF_NUMBERS = {np.floating: "floats", np.unsignedinteger: "unsigned whole numbers"}
 
 
 def _is_array(value: Any, kind: Any) -> bool:

@@ -60,7 +60,7 @@ def first_flipped(pieces: list[bytes]) -> list[bytes]:
     ("shares", lambda said: {"commitments": 7}, "'commitments' of its reply is not a list"),
     ("shares", lambda said: {"own_mask": None}, "'own_mask' of its reply is not bytes"),
     ("masked", lambda said: {"masked": said["masked"][:-1]}, "masked update of 50"),
-    ("masked", lambda said: {"masked": said["masked"].astype(np.int64)}, "masked update of 50"),
+    ("masked", lambda said: {"masked": said["masked"].astype(np.int64)}, "an array of unsigned whole numbers"),
 ])
 def test_a_malformed_message_is_the_failure_of_its_party(task: str, change: Any, complaint: str) -> None:
     given = vectors(6)
@@ -141,7 +141,7 @@ def test_a_forged_share_is_told_by_its_commitment_and_does_not_matter() -> None:
     here.record = lambda kind, facts: told.append(f"{facts['party']}: {facts['cause']}") if kind == "failure" else None
     here.engine.lost = {"masked": {0}}
     here.engine.on_reply = on_reply("unmask", 1, lambda said: {"masks": [b"\1" * SHARE_BYTES] * len(said["masks"]),
-                                                              "keys": ["no share"] * len(said["keys"])})
+                                                              "keys": [b"no share"] * len(said["keys"])})
     np.testing.assert_array_equal(total(here, SecureSum()).mean, in_plain(given, np.ones(8), SecureSum(), range(1, 8)))
     assert len(told) == 7
     assert all(text.startswith("1: it showed a forged share") for text in told)

@@ -79,4 +79,4 @@ def test_what_does_not_add_up_is_refused(said: dict[str, Any], told: str) -> Non
 
 def test_what_is_no_mean_at_all_is_no_reply_of_the_task() -> None:
     assert fault_of(hand_over.reply, {"mean": "x", "weight": 1.0, "parties": [1]}) == \
-        "'mean' of its reply is not an array"
+        "'mean' of its reply is not an array of floats"
