@@ -361,7 +361,7 @@ def _kind_of(args: tuple[Any, ...]) -> tuple[Any, str]:
     return kind, f" of {_KINDS_OF_NUMBERS.get(kind, kind.__name__)}"
 
 
-_KINDS_OF_NUMBERS = {np.floating: "floats", np.unsignedinteger: "unsigned whole numbers"}
+_KINDS_OF_NUMBERS: dict[Any, str] = {np.floating: "floats", np.unsignedinteger: "unsigned whole numbers"}
 
 
 def _is_array(value: Any, kind: Any) -> bool:
