@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from reference_pages.api import python_page
+from reference_pages.attacks import PLACE as ATTACKS
+from reference_pages.attacks import attacks, collected
 from reference_pages.commands import cli_page
 from reference_pages.components import kind_page, prepare_page
 from reference_pages.config import config_page
@@ -19,6 +21,7 @@ from reference_pages.coverage import KEPT, coverage_page
 from reference_pages.errors import errors_page
 from reference_pages.markup import page, table
 from reference_pages.metrics import metrics_page
+from reference_pages.policy import policy_page
 from reference_pages.races import PLACE, RESULTS, races
 
 import tequio
@@ -34,8 +37,9 @@ def documents() -> dict[str, str]:
     """Every page by file name, in the order of the navigation."""
     registry.load_everything()
     kinds = {f"{kind}.md": kind_page(kind) for kind in registry.KINDS if registry.entries(kind)}
-    return {"index.md": index_page(), "config.md": config_page(), "cli.md": cli_page(), "python.md": python_page(),
-            **kinds, "prepare.md": prepare_page(), "metrics.md": metrics_page(), "errors.md": errors_page(),
+    return {"index.md": index_page(), "config.md": config_page(), "policy.md": policy_page(), "cli.md": cli_page(),
+            "python.md": python_page(), **kinds, "prepare.md": prepare_page(), "metrics.md": metrics_page(),
+            "errors.md": errors_page(),
             "coverage.md": coverage_page(json.loads(KEPT.read_text(encoding="utf-8")))}
 
 
@@ -72,7 +76,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Hook of mkdocs: where a page asks for the races against peers, they are put in."""
+    """Hook of mkdocs: the races against peers and the attacks of the tests are put in where a page asks for them."""
+    markdown = ATTACKS.sub(lambda _: attacks(collected()), markdown)
     return PLACE.sub(lambda _: races(RESULTS.read_text(encoding="utf-8")), markdown)
 
 
@@ -83,9 +88,10 @@ def index_page() -> str:
     return page("Reference", "Written from the code of tequio " + tequio.__version__ + ": what you read here is what "
                  "runs. `tequio list` and `tequio show NAME` say the same in a terminal.",
                  table(["kind", "is", "how many", "which"], rows),
-                 "Besides components: the [config file](config.md), the [command line](cli.md), the "
-                 "[Python API](python.md), [preparation steps](prepare.md), [metrics](metrics.md) and the "
-                 "[error index](errors.md); and how much of the code is [covered by tests](coverage.md).")
+                 "Besides components: the [config file](config.md), the [policy file](policy.md), the "
+                 "[command line](cli.md), the [Python API](python.md), [preparation steps](prepare.md), "
+                 "[metrics](metrics.md) and the [error index](errors.md); and how much of the code is [covered by "
+                 "tests](coverage.md).")
 
 
 def _link(entry: registry.Entry) -> str:

@@ -13,6 +13,7 @@ _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, th
            ("attacks", "what hostile parties do", "secret"),
            ("algorithms", "programs at the coordinator", "coordinator"),
            ("engines", "carry tasks and replies", "coordinator"),
+           ("gate", "what passes a party, by its policy", "party"),
            ("privacy", "encryption, masks, noise, compression", "secret"),
            ("federation", "parties, tasks, payloads, ask", "party"),
            ("learners", "models that a party trains", "model"),
@@ -24,13 +25,13 @@ _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, th
 def architecture() -> Picture:
     """The layers of the package."""
     picture = Picture(
-        529, "Layers of tequio",
-        "Sixteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
+        560, "Layers of tequio",
+        "Seventeen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
     for number, (name, what, kind) in enumerate(_LAYERS):
         top = 16 + 31 * number
         picture.box(70, top, 140, 26, name, kind=kind, style="s", bold=True)
         picture.text(224, top + 18, what, "s", anchor="start")
-    picture.arrow((40, 24), (40, 503), kind="coordinator", thick=2.5)
+    picture.arrow((40, 24), (40, 534), kind="coordinator", thick=2.5)
     picture.text(540, 206, "imports", "sm")
     picture.text(540, 224, "only", "sm")
     picture.text(540, 242, "downwards", "sm")
@@ -127,6 +128,33 @@ def network() -> Picture:
     return picture
 
 
+def gate() -> Picture:
+    """What the gate at a party looks at before a task runs and before its reply leaves."""
+    picture = Picture(
+        258, "The gate at a party",
+        "Everything that the coordinator sends passes the gate at the party: an announcement and tasks. The gate looks "
+        "at what only the party knows: its policy, its own split, and the ledger of its rows. The task then runs on "
+        "the rows, and the reply passes the gate on its way back. What is refused goes back with a reason.")
+    picture.box(16, 70, 118, 116, "coordinator", "may say", "anything", kind="coordinator", bold=True)
+    picture.box(246, 40, 146, 178, "gate", "hash of the run", "what is revealed", "what covers that",
+                "rows behind a reply", "no file, no code", kind="secret", bold=True)
+    picture.box(488, 44, 98, 56, "task", "by its name", kind="party")
+    picture.cells(512, 132, 5, 4, (10, 9))
+    picture.text(537, 188, "rows", "s", colour="rows")
+    picture.arrow((134, 94), (246, 94), kind="coordinator")
+    picture.text(190, 84, "announces", "sm")
+    picture.arrow((246, 130), (134, 130), kind="secret", dashed=True)
+    picture.text(190, 148, "refused: why", "sm")
+    picture.arrow((392, 60), (488, 60))
+    picture.arrow((488, 86), (392, 86))
+    picture.text(440, 104, "reply", "sm")
+    picture.arrow((537, 132), (537, 100), kind="rows")
+    picture.arrow((246, 172), (134, 172))
+    picture.text(190, 190, "what may leave", "sm")
+    picture.text(319, 240, "policy, own split, ledger of the rows", "sm")
+    return picture
+
+
 def determinism() -> Picture:
     """One worker or three: the same streams, the same order of the sum, the same model."""
     picture = Picture(
@@ -151,4 +179,4 @@ def determinism() -> Picture:
 
 
 PICTURES = {"architecture": architecture, "path-of-a-round": path_of_a_round, "engine": engine, "network": network,
-            "determinism": determinism}
+            "gate": gate, "determinism": determinism}

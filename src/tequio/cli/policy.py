@@ -19,11 +19,14 @@ Named = Annotated[str, typer.Argument(metavar="POLICY", help="One that comes wit
 @app.command("list")
 def every() -> None:
     """Name the policies that come with tequio, from the most open one to the strictest."""
+    from textwrap import fill
+
     from tequio.gate.policy import policy_file, shipped
 
     for name in shipped():
-        first = policy_file(name).read_text(encoding="utf-8").splitlines()[0]
-        typer.echo(f"{name:9} {first.removeprefix('# ')}")
+        lines = policy_file(name).read_text(encoding="utf-8").splitlines()
+        said = " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+        typer.echo(fill(said.partition(". ")[0] + ".", 80, initial_indent=f"{name:9} ", subsequent_indent=" " * 10))
 
 
 @app.command()
