@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tequio
-from tequio.errors import ConfigError, QuorumError
+from tequio.errors import ConfigError, PartyError, QuorumError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.federation import Rules
@@ -180,13 +180,11 @@ def test_what_voids_it_is_refused(reason, stages, changes):
         make_scenario(complete(GIVEN | changes | {"stages": made}))
 
 
-def test_a_budget_of_the_party_does_not_count_shares_of_noise_as_its_own():
-    from tequio.engines.network.budget import _terms
-    from tequio.errors import PermissionDenied
-    from tequio.registry import to_plain
-
-    with pytest.raises(PermissionDenied, match="no noise of the party's own"):
-        _terms({"stages": [to_plain(DistributedDP(noise=1.0))], "settings": {}}, "train", 10)
+def test_a_budget_of_the_party_does_not_count_shares_of_noise_as_its_own(tmp_path):
+    stages = [{**STAGE, "noise": 1.0}, {"name": "secure-sum"}]
+    with pytest.raises(PartyError, match="no noise of the party's own"):
+        tequio.run(GIVEN | {"stages": stages, "policy": {"budget": {"epsilon": 1e6, "delta": 1e-5}},
+                            "output": {"folder": str(tmp_path)}})
 
 
 def test_the_model_still_learns(tmp_path):

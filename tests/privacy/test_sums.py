@@ -86,5 +86,5 @@ def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
     ("verified", "proves weighted sums, and the algorithm 'kmeans'")])
 def test_sums_that_no_aggregation_makes_cannot_be_hidden_or_proved(stage, why):
     with pytest.raises(ConfigError, match=why):
-        complete({"data": {"name": "iris"}, "algorithm": {"name": "kmeans"},
-                  "stages": [{"name": "dp-sums", "noise": 1.0}, {"name": stage}]})
+        make_scenario(complete({"data": {"name": "iris"}, "algorithm": {"name": "kmeans"},
+                                "stages": [{"name": "dp-sums", "noise": 1.0}, {"name": stage}]}))

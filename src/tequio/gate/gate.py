@@ -75,8 +75,9 @@ class PartyRows:
 class Passed:
     """A task that may run, what covers its reply, what that costs, and what else the reply may hold.
 
-    `metrics` says in which form metrics leave, `only` which entries a reply has that is paid for, `trainings` how the
-    party trained for it, and `counted` how many rows a count stands for at least, and of how many.
+    `metrics` says in which form metrics leave, `most` how many rows they may speak of, `only` which entries a reply has
+    that is paid for, `trainings` how the party trained for it, and `counted` how many rows a count
+    stands for at least, and of how many.
     """
 
     task: AnyTask
@@ -85,6 +86,7 @@ class Passed:
     mechanism: str = ""
     unit: str = ""
     metrics: str = ""
+    most: int = 0
     only: frozenset[str] | None = None
     trainings: Sequence[LocalTraining] = ()
     counted: tuple[int, int] | None = None
@@ -363,13 +365,14 @@ class Gate:
                               "set evaluation = 'coarse' without a budget, or list the task under 'exempt_tasks'")
             return Passed(task, "no metrics leave", metrics="no")
         if how == "coarse":
-            return Passed(task, f"rounded at random to multiples of {policy.cell}", metrics="coarse")
+            return Passed(task, f"rounded at random to multiples of {policy.cell}", metrics="coarse",
+                          most=policy.told_rows(self.rows.all))
         assert policy.budget is not None
         if self._schema.target.kind != "classes":
             return Passed(task, "no metrics leave: only classes can be counted with noise", metrics="no")
         noise = policy.budget.evaluation_noise
         return Passed(task, f"counts with noise of {noise:g} rows", {Release(noise): 1}, "evaluation with noise", "row",
-                      metrics="noised")
+                      metrics="noised", most=policy.told_rows(self.rows.all))
 
     def _counted(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
         """Sums over rows, some of which may be behind few: counted with a minimum, hidden, or noised here."""

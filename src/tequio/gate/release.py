@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,11 +88,21 @@ def _tally(tally: Payload, passed: Passed, policy: Policy, rng: np.random.Genera
     noise = 0.0 if policy.budget is None else policy.budget.evaluation_noise
     if passed.metrics == "noised":
         drawn = tally["confusion"] + rng.normal(0.0, noise, tally["confusion"].shape)
-        kept: Payload = {"confusion": np.maximum(np.rint(drawn), 0).astype(np.int64)}
+        kept: Payload = {"confusion": _as_counts(drawn, min(float(drawn.sum()), passed.most or inf))}
     else:
         kept = {name: _coarse(value, policy.cell, rng) for name, value in tally.items() if name not in _WITHHELD}
     rows = int(kept["confusion"].sum()) if "confusion" in kept else kept["rows"]
-    return made_possible({**kept, "rows": rows}) if rows else {}
+    return made_possible({**kept, "rows": rows}) if 0 < rows <= (passed.most or rows) else {}
+
+
+def _as_counts(noised: NDArray[np.float64], total: float) -> NDArray[np.int64]:
+    """Noised numbers as counts that add up to about a total. Cutting off what is negative alone would add to it."""
+    kept = np.maximum(noised, 0.0).ravel()
+    shares = kept * (max(total, 0.0) / (kept.sum() or 1.0))
+    counts = np.floor(shares).astype(np.int64)
+    rest = np.argsort(counts - shares, kind="stable")[:int(max(total, 0.0)) - int(counts.sum())]
+    counts[rest] += 1
+    return counts.reshape(noised.shape)
 
 
 def _coarse(value: object, cell: int, rng: np.random.Generator) -> object:

@@ -125,6 +125,7 @@ class Keys(TypedDict, total=False):
     engine: Component
     output: OutputKeys
     overrides: Mapping[str, OverrideKeys]
+    policy: str | dict[str, Any]
     sweep: Mapping[str, Any]
     search: Mapping[str, Any]
 
