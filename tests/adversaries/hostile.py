@@ -81,7 +81,12 @@ class Coordinator:
                 "roster": ["north", "south", "east"], "split": {"validation": 0.1, "test": 0.1, "stratify": True},
                 "overrides": {}, "learner": {"name": "logistic"}, "stages": [],
                 "components": [LOGISTIC, training()], "work": {"algorithm": {"name": algorithm}},
-                "schema": self.site.greeting().schema, **changes}
+                "schema": self.schema, **changes}
+
+    @property
+    def schema(self) -> str:
+        """What the party says about its columns."""
+        return self.site.greeting().schema
 
     def announce(self, run: str = "run-1", **changes: Any) -> Ready | Waiting | Refused:
         """Announce a run."""
