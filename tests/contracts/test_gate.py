@@ -45,7 +45,7 @@ REFUSED_BY_THE_CAREFUL = {
     "vertical-forest": ("vertical-forest: hide classes", EACH_ROW)}
 """The first task that a party refuses which wants five rows behind everything. All other algorithms run."""
 
-CHOOSING_BY_METRICS = {"icdta4fl-plus"}
+CHOOSING_BY_METRICS = {"icdta4fl", "icdta4fl-plus"}
 """Algorithms whose model depends on metrics of the parties, which leave rounded under that policy."""
 
 METRICS = "the metrics in the reply of task"
@@ -189,6 +189,22 @@ def test_stages_work_as_before_under_a_policy_that_allows_all(name):
     plain, gated = play(run_with_stage(name)), play(run_with_stage(name), POLICIES["open"])
     assert plain.model
     assert (gated.model, gated.tasks, gated.refused) == (plain.model, plain.tasks, {})
+
+
+PAYING = {"dp-sums", "local-dp", "silent-training"}
+"""Stages that add noise at the party to all that a task reveals; the noise of others is added elsewhere, or to less."""
+
+
+@every("stage")
+def test_a_budget_lets_out_what_has_noise_of_the_party_on_it_and_nothing_else(name):
+    plain, paid = run_with_stage(name), {"budget": {"epsilon": 50.0, "delta": 1e-5}}
+    found = play(plain, paid)
+    assert bool(found.model) == (name in PAYING), found.error
+    if name in PAYING:
+        assert f"noise of this party: {name}" in found.covered.values()
+        assert found.model == play(plain).model
+    else:
+        assert set(found.refused) == {"train"}
 
 
 @every("algorithm")

@@ -1,4 +1,4 @@
-"""What a party is told of a run is bounded, and a person approves all of it that decides what is done with rows."""
+"""What a party hears of a run is bounded, and a person approves all of it that decides what is done with rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tequio.registry import COMPONENT_KEY
 
 
 def test_it_says_what_was_announced(facts):
-    told = read_announcement(facts(work={"local": {"epochs": 2}}, preparation={"steps": ["standardise"]}))
-    assert (told.name, told.algorithm, told.rounds, told.index, told.parties) == ("toy", "fedavg", 10, 0, 5)
-    assert told.split.test == 0.1
-    assert (told.preparation.steps, told.preparation.statistics) == (["standardise"], [])
-    assert told.asked["local"] == {"epochs": 2}
+    found = read_announcement(facts(work={"local": {"epochs": 2}}, preparation={"steps": ["standardise"]}))
+    assert (found.name, found.algorithm, found.rounds, found.index, found.parties) == ("toy", "fedavg", 10, 0, 5)
+    assert found.split.test == 0.1
+    assert (found.preparation.steps, found.preparation.statistics) == (["standardise"], [])
+    assert found.asked["local"] == {"epochs": 2}
 
 
 TOP_K = {COMPONENT_KEY: ["stage", "top-k"], "parameters": {"fraction": 0.1}}
@@ -42,9 +42,9 @@ BAD = [
 
 @pytest.mark.parametrize(("key", "value"), BAD, ids=[f"{key} {str(value)[:30]}" for key, value in BAD])
 def test_what_is_out_of_bounds_is_refused(facts, key, value):
-    with pytest.raises(PermissionDenied, match="announced badly") as told:
+    with pytest.raises(PermissionDenied, match="announced badly") as error:
         read_announcement(facts(**{key: value}))
-    assert told.value.remedy
+    assert error.value.remedy
 
 
 @pytest.mark.parametrize("key", ["name", "algorithm", "rounds", "index", "parties", "seed", "split"])
@@ -62,9 +62,10 @@ def test_tables_in_tables_without_end_are_refused(facts):
 
 
 def test_the_largest_that_is_allowed_is_allowed(facts):
-    told = read_announcement(facts(rounds=MOST_ROUNDS, parties=MOST_PARTIES, index=MOST_PARTIES - 1, seed=(1 << 63) - 1,
-                                   roster=["x"] * 1_000, stages=[{}] * 50, components=[TOP_K] * 200))
-    assert told.index == (1 << 20) - 1
+    found = read_announcement(facts(
+        rounds=MOST_ROUNDS, parties=MOST_PARTIES, index=MOST_PARTIES - 1, seed=(1 << 63) - 1, roster=["x"] * 1_000,
+        stages=[{}] * 50, components=[TOP_K] * 200))
+    assert found.index == (1 << 20) - 1
 
 
 def test_the_order_of_keys_does_not_change_the_hash(facts):

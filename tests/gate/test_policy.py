@@ -40,11 +40,11 @@ def test_metrics_are_coarse_wherever_anything_protects_rows(policy, cell, metric
     assert (policy.cell, policy.metrics) == (cell, metrics)
 
 
-@pytest.mark.parametrize(("told", "rows", "said"), [
+@pytest.mark.parametrize(("tell_rows", "rows", "reported"), [
     ("exact", 145, 145), ("exact", 0, 0), ("hundreds", 145, 100), ("hundreds", 199, 100), ("hundreds", 12, 1),
     ("no", 145, 1)])
-def test_rows_are_told_as_the_policy_says(told, rows, said):
-    assert Policy(tell_rows=told).told_rows(rows) == said
+def test_rows_are_reported_as_the_policy_says(tell_rows, rows, reported):
+    assert Policy(tell_rows=tell_rows).told_rows(rows) == reported
 
 
 @pytest.mark.parametrize(("given", "cause"), [
@@ -66,16 +66,16 @@ def test_what_makes_no_sense_is_refused(given, cause):
 def test_an_unknown_key_names_the_nearest_one(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("minimum_row = 5")
-    with pytest.raises(ConfigError, match="minimum_row") as told:
+    with pytest.raises(ConfigError, match="minimum_row") as error:
         read_policy(path)
-    assert "did you mean 'minimum_rows'?" in told.value.remedy
+    assert "did you mean 'minimum_rows'?" in error.value.remedy
 
 
 def test_a_file_that_is_missing_or_unreadable(tmp_path):
     assert read_policy(tmp_path / "policy.toml") == Policy()
-    with pytest.raises(ConfigError, match="there is no policy") as told:
+    with pytest.raises(ConfigError, match="there is no policy") as error:
         read_policy(policy_file("hopsital"), required=True)
-    assert "open, hospital, strict" in told.value.remedy
+    assert "open, hospital, strict" in error.value.remedy
     (tmp_path / "policy.toml").write_text("minimum_rows = ")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_policy(tmp_path / "policy.toml")
@@ -105,9 +105,9 @@ def test_runs_that_are_refused(facts, policy, changes, cause):
 
 
 def test_overrides_that_the_policy_names_are_allowed(facts):
-    told = read_announcement(facts(overrides={"local": {"epochs": 2, "learning_rate": 0.1}}))
-    judge_run(Policy(), told, "0000", 120)
-    judge_run(Policy(overrides=("epochs", "learning_rate"), minimum_rows=20), told, "0000", 120)
+    found = read_announcement(facts(overrides={"local": {"epochs": 2, "learning_rate": 0.1}}))
+    judge_run(Policy(), found, "0000", 120)
+    judge_run(Policy(overrides=("epochs", "learning_rate"), minimum_rows=20), found, "0000", 120)
 
 
 @pytest.mark.parametrize(("local", "allowed"), [

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from tequio.errors import PermissionDenied
-from tequio.federation.task import find_task
+from tequio.federation.task import find_task, installed_tasks
 from tequio.gate.gate import Passed
 from tequio.gate.policy import Budget, Policy
 from tequio.gate.release import released
+from tequio.learners.learner import Tally
 
 DRAWS, SIGMAS = 20_000, 4.5
 EVALUATE = find_task("evaluate")
@@ -92,14 +93,19 @@ def test_noised_counts_are_whole_and_not_negative():
     assert drawn.max() > 5
 
 
-@pytest.mark.parametrize(("told", "rows", "sent"), [
+@pytest.mark.parametrize(("tell_rows", "rows", "sent"), [
     ("exact", 145, 145), ("hundreds", 145, 100), ("hundreds", 99, 1), ("hundreds", 1234, 1200), ("no", 145, 1)])
-@pytest.mark.parametrize("task", ["train", "fedprox.train", "trees: fit", "statistics: rows"])
-def test_every_reply_says_of_rows_what_the_policy_lets_it_say(task, told, rows, sent):
+def test_replies_say_of_rows_what_the_policy_lets_them_say(tell_rows, rows, sent):
     reply = {"rows": rows, "update": {"weight": np.ones(2)}, "loss": 0.5}
-    found = leaving(reply, Policy(tell_rows=told), find_task(task), metrics="")
+    found = leaving(reply, Policy(tell_rows=tell_rows), find_task("train"), metrics="")
     assert found["rows"] == sent
     assert {**found, "rows": rows} == reply
+
+
+@pytest.mark.parametrize("name", [task.name for task in installed_tasks() if "rows" in
+                                  getattr(task.reply, "__annotations__", {}) and task.reply is not Tally])
+def test_so_does_the_reply_of_every_task_that_counts_rows(name):
+    assert leaving({"rows": 145}, Policy(tell_rows="hundreds"), find_task(name), metrics="")["rows"] == 100
 
 
 def test_other_metrics_have_two_digits():

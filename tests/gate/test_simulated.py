@@ -131,21 +131,21 @@ def test_a_careful_run_learns_the_same_and_reports_in_multiples(given):
     assert all("accuracy" in row and "loss" not in row and "auc" not in row for row in found)
 
 
-def test_rows_are_told_as_hundreds_in_every_reply(given, monkeypatch):
+def test_rows_are_reported_as_hundreds_in_every_reply(given, monkeypatch):
     from tequio.federation.federation import Federation
 
-    told = set()
+    reported = set()
     ask = Federation.ask
 
     def listen(federation, *args, **more):
         replies = ask(federation, *args, **more)
-        told.update(reply.payload["rows"] for reply in replies if "rows" in reply.payload and "update" in reply.payload)
+        reported.update(reply.payload["rows"] for reply in replies if "update" in reply.payload)
         return replies
 
     monkeypatch.setattr(Federation, "ask", listen)
     data = given()["data"] | {"partition": {"name": "iid", "parties": 3}}  # some 120 training rows each
     tequio.run(given(data=data, policy={"tell_rows": "hundreds"}))
-    assert told == {100}
+    assert reported == {100}
 
 
 def test_a_run_that_no_party_may_join_ends_before_it_begins(given):
