@@ -668,3 +668,22 @@ def test_a_minimum_of_rows_is_no_defence_against_a_model_made_for_the_attack_but
     private = party("private", budget=Budget(4.0, DELTA))
     private.announce(components=[LOGISTIC, local, LOCAL_DP], stages=NOISED["stages"])
     assert distance(private, stages=[LOCAL_DP]) > 0.5
+
+
+def test_a_list_of_the_same_trees_shows_no_exact_mean(party):
+    """Attack 6 through another task: trees that the coordinator made up, the same a thousand times in one request."""
+    tree = to_plain(build("learner", "cart"))
+    trained = party("open")
+    trained.announce(algorithm="icdta4fl", components=[tree])
+    made = trained.ask("icdta4fl: fit tree", learner=tree, agreed=trained.schema, epsilon=0.0,
+                       prune=False)
+    assert not isinstance(made, Refused), made
+    asked = {"learner": tree, "part": "test", "leaves": True}
+    exact = trained.ask("icdta4fl: cross-evaluate", {"trees": [made["tree"]]}, **asked)
+    south = party(minimum_rows=20, minimum_count=5)
+    south.announce(algorithm="icdta4fl", components=[tree])
+    coarse = south.ask("icdta4fl: cross-evaluate", {"trees": [made["tree"]] * 1000}, **asked)
+    assert len(exact["scores"]) == 1
+    assert (coarse["scores"] == coarse["scores"][0]).all()
+    assert coarse["scores"][0] * coarse["rows"] % 5 == pytest.approx(0, abs=1e-9)
+    assert all(not (counts % 5).any() for counts in coarse["leaves"])

@@ -39,7 +39,11 @@ def released(reply: Payload, passed: Passed, policy: Policy, rng: np.random.Gene
     if passed.counted is not None:
         return {name: _counts(value, passed, *passed.counted) for name, value in reply.items()}
     if passed.metrics == "coarse":
-        reply = {name: value if name == "rows" else _coarse(value, policy.cell, rng) for name, value in reply.items()}
+        # One draw for all: were each entry rounded by itself, a list of the same trees would show an exact mean.
+        luck, judged = rng.random(), reply.get("rows")
+        step = policy.cell / judged if isinstance(judged, int) and judged else None
+        reply = {name: value if name == "rows" else _coarse(value, policy.cell, luck, step)
+                 for name, value in reply.items()}
     if passed.task.reply is Tally or policy.tell_rows == "exact":
         return reply
     return _with_told_rows(reply, passed, policy)
@@ -90,7 +94,8 @@ def _tally(tally: Payload, passed: Passed, policy: Policy, rng: np.random.Genera
         drawn = tally["confusion"] + rng.normal(0.0, noise, tally["confusion"].shape)
         kept: Payload = {"confusion": _as_counts(drawn, min(float(drawn.sum()), passed.most or inf))}
     else:
-        kept = {name: _coarse(value, policy.cell, rng) for name, value in tally.items() if name not in _WITHHELD}
+        kept = {name: _coarse(value, policy.cell, rng.random(np.shape(value)))
+                for name, value in tally.items() if name not in _WITHHELD}
     rows = int(kept["confusion"].sum()) if "confusion" in kept else kept["rows"]
     return made_possible({**kept, "rows": rows}) if 0 < rows <= (passed.most or rows) else {}
 
@@ -105,29 +110,33 @@ def _as_counts(noised: NDArray[np.float64], total: float) -> NDArray[np.int64]:
     return counts.reshape(noised.shape)
 
 
-def _coarse(value: object, cell: int, rng: np.random.Generator) -> object:
-    """Counts as multiples of `cell`, rounded up or down at random so that they are right on average; other numbers to
-    two digits."""
+def _coarse(value: object, cell: int, luck: float | NDArray[np.float64], step: float | None = None) -> object:
+    """Counts as multiples of `cell`, rounded up or down by luck so that they are right on average. Arrays of shares are
+    rounded to multiples of `step` likewise, where there is one, and other numbers to two digits."""
     if isinstance(value, dict):
-        return {name: _coarse(inner, cell, rng) for name, inner in value.items()}
+        return {name: _coarse(inner, cell, luck, step) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_coarse(inner, cell, rng) for inner in value]
+        return [_coarse(inner, cell, luck) for inner in value]
     if isinstance(value, bool | str | bytes) or value is None:
         return value
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "iuf":
         return value
-    whole = numbers.dtype.kind in "iu" or bool((numbers == np.rint(numbers)).all() and (numbers > 1).any())
-    found = _rounded_at_random(numbers, cell, rng) if whole else _to_digits(numbers)
+    shares = step is not None and bool(numbers.ndim) and bool(((numbers >= 0) & (numbers <= 1)).all())
+    whole = numbers.dtype.kind in "iu" or bool((numbers == np.rint(numbers)).all() and (
+        (numbers > 1).any() or (numbers.ndim and not shares)))
+    if not whole and step is not None and shares:
+        found = np.minimum(_rounded(numbers, step, luck), 1.0)
+    else:
+        found = _rounded(numbers, cell, luck) if whole else _to_digits(numbers)
     if isinstance(value, np.ndarray):
         return found.astype(value.dtype)
     return int(found) if isinstance(value, int) else float(found)
 
 
-def _rounded_at_random(counts: NDArray[np.generic], cell: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _rounded(counts: NDArray[np.generic], cell: float, luck: float | NDArray[np.float64]) -> NDArray[np.float64]:
     lower = np.floor(counts.astype(np.float64) / cell)
-    up = rng.random(counts.shape) < counts.astype(np.float64) / cell - lower
-    return np.asarray((lower + up) * cell)
+    return np.asarray((lower + (luck < counts.astype(np.float64) / cell - lower)) * cell)
 
 
 def _to_digits(values: NDArray[np.generic]) -> NDArray[np.float64]:
