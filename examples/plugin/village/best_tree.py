@@ -28,7 +28,7 @@ def grow(party: tq.Party, payload: tq.Payload, settings: TreeSettings) -> Grown:
     return {"tree": settings.learner.fit(party.data.train, party.rng("grow")).to_payload()}
 
 
-@tq.task("best-tree: judge", settings=TreeSettings, reply=Judged, reveals=tq.Reveals.SCORES)
+@tq.task("best-tree: judge", settings=TreeSettings, reply=Judged, reveals=tq.Reveals.METRICS)
 def judge(party: tq.Party, payload: tq.Payload, settings: TreeSettings) -> Judged:
     """Let every tree answer the party's validation rows."""
     rows = party.data.validation
