@@ -16,7 +16,8 @@ STOPPED_BY_HOSPITAL = {
     "deadlines": {"(the run)", "train"}, "selection": {"(the run)"}, "private": {"(the run)", "train"},
     "resilience": {"(the run)", "fedprox.train"},
     "trees": {"icdta4fl: fit tree", "icdta4fl: cross-evaluate", "adopt if better"},
-    "hospital-and-laboratory": {"(the run)", "secureboost: derive", "vertical trees: offer", "vertical trees: route"}}
+    "hospital-and-laboratory": {"(the run)", "secureboost: derive", "vertical trees: offer", "vertical trees: choose",
+                                "vertical trees: divide", "vertical trees: route"}}
 """By example what a hospital would refuse of it: parties with few rows, columns of two parties, and what a run sets for
 one party alone. All other examples do their work; a strict party with a budget stops each of them."""
 
@@ -75,6 +76,7 @@ def test_every_example_can_be_tried(example, policy, tequio, tmp_path):
     assert any(line.split() == ["task", "reveals", "verdict"] for line in lines[:4])
     assert ("refused" in out) == (not allowed)
     assert ("a person approves each run before it begins" in out) == (policy != "open")
+    assert ("cost of what is allowed: epsilon " in out) == (policy == "strict")
     if policy == "hospital":
         reasons = " ".join(" ".join(lines).split())
         refused = STOPPED_BY_HOSPITAL.get(example, ())
@@ -98,7 +100,8 @@ def test_json_has_what_is_refused_and_why(tequio):
     ('algorithm = "fedavg"\nlearner = "logistic"\nlocal = {epochs = 1, batch = 16}', {"train", "evaluate"}),
     ('algorithm = "fedavg"\nlearner = "logistic"\nlocal = {epochs = 1, batch = 16}\n[[stages]]\nname = "secure-sum"',
      {"train", "evaluate", "secure-sum.masked"}),
-    ('algorithm = "icdta4fl"\nlearner = "cart"', {"icdta4fl: fit tree", "icdta4fl: cross-evaluate", "evaluate"}),
+    ('algorithm = "icdta4fl"\nlearner = {name = "cart", min_leaf = 5}',
+     {"icdta4fl: fit tree", "icdta4fl: cross-evaluate", "evaluate"}),
     ('algorithm = {name = "statistics", minimum_count = 5}', {"statistics: summary"})],
     ids=["fedavg", "secure-sum", "icdta4fl", "statistics"])
 def test_a_hospital_lets_these_do_their_work(work, tasks, tequio, tmp_path):

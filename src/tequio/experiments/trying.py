@@ -117,7 +117,8 @@ def tried_lines(found: Tried) -> Iterator[str]:
     if budget is None:
         yield "cost: the policy has no budget, so nothing is charged"
     elif found.epsilon is not None and isfinite(found.epsilon):
-        yield (f"cost: epsilon {found.epsilon:.3g} of {budget.epsilon:g} at delta {budget.delta:g} for the costliest "
+        what = "cost of what is allowed" if any(task.refused for task in found.tasks) else "cost"
+        yield (f"{what}: epsilon {found.epsilon:.3g} of {budget.epsilon:g} at delta {budget.delta:g} for the costliest "
                f"party, over {found.rounds} round{'' if found.rounds == 1 else 's'}")
     else:
         yield "cost: no noise bounds what this run would show"
