@@ -687,3 +687,16 @@ def test_a_list_of_the_same_trees_shows_no_exact_mean(party):
     assert (coarse["scores"] == coarse["scores"][0]).all()
     assert coarse["scores"][0] * coarse["rows"] % 5 == pytest.approx(0, abs=1e-9)
     assert all(not (counts % 5).any() for counts in coarse["leaves"])
+
+
+@pytest.mark.parametrize(("name", "parameters", "fine"), [
+    ("cart", {}, False), ("cart", {"min_leaf": 4}, False), ("cart", {"min_leaf": 5}, True), ("id3", {}, False)])
+def test_no_leaf_of_a_tree_stands_for_one_row(party, name, parameters, fine):
+    """A tree that is grown to its end has each row's values in the thresholds around its leaf."""
+    south, tree = party(minimum_rows=20, minimum_count=5), to_plain(build("learner", name, parameters))
+    south.announce(algorithm="icdta4fl", components=[tree])
+    said = south.ask("icdta4fl: fit tree", learner=tree, agreed=south.schema, epsilon=0.0, prune=False)
+    if fine:
+        assert "tree" in said
+    else:
+        refuses(said, "may stand for fewer than 5 rows", south)

@@ -41,7 +41,10 @@ REFUSED_BY_THE_CAREFUL = {
     "federated-id3": ("federated-id3: count", FEW), "flprotector-plus": ("flprotector.describe rows", FEW),
     "histogram-gbdt": ("boosting: total targets", FEW), "simfl": ("boosting: total targets", FEW),
     "kmeans": ("statistics: summary", FEW), "statistics": ("statistics: summary", FEW),
-    "secureboost": ("secureboost: derive", EACH_ROW), "split-nn": ("split-nn.step", EACH_ROW),
+    "fedrf": ("fedrf: grow trees", FEW), "icdta4fl": ("icdta4fl: fit tree", FEW),
+    "icdta4fl-plus": ("icdta4fl: fit tree", FEW), "xgboost-bagging": ("xgboost: boost", FEW),
+    "xgboost-cyclic": ("xgboost: boost", FEW), "secureboost": ("secureboost: derive", EACH_ROW),
+    "split-nn": ("split-nn.step", EACH_ROW),
     "vertical-forest": ("vertical-forest: hide classes", EACH_ROW)}
 """The first task that a party refuses which wants five rows behind everything. All other algorithms run."""
 

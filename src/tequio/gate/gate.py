@@ -22,6 +22,7 @@ from tequio.gate.tasks import PREPARING, tasks_of_run
 from tequio.learners.descent import steps_of_epochs
 from tequio.learners.learner import LocalTraining, Tally
 from tequio.learners.private_training import PrivateTraining, batch_chance
+from tequio.learners.trees.learner import TreeLearner
 from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noising import OPEN
@@ -470,6 +471,12 @@ def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
     if vars(settings).get("minimum_count", cell) < cell:
         raise refused(f"extremes and counts in the reply of task '{task.name}' may stand for fewer than {cell} rows",
                       f"set algorithm.minimum_count = {cell}")
+    values = [one for value in vars(settings).values()
+              for one in (value if isinstance(value, list | tuple) else [value])] \
+        if task.reveals is Reveals.STRUCTURE else []
+    if any(isinstance(one, TreeLearner) and vars(one).get("min_leaf", 1) < cell for one in values):
+        raise refused(f"leaves in the reply of task '{task.name}' may stand for fewer than {cell} rows",
+                      f"set learner.min_leaf = {cell}, with the learner 'cart' or 'random-forest'")
     for step in preparations(vars(settings)["steps"]) if task.name == PREPARING else ():
         if step.looks_at_rows() and name_of(type(step)) != "standardise" and not (
                 name_of(type(step)) == "impute" and vars(step)["numbers"] != "median"):
