@@ -248,11 +248,11 @@ _CHANGES: dict[str, Given] = {
 
 
 def baseline_config(config: Config, baseline: str, rounds: int = 0) -> Config:
-    """The config of a baseline: without the parts that it has no use for, and without an attack.
+    """The config of a baseline: without the parts that it has no use for, without an attack, and without a policy.
 
     `rounds` is how many the run itself had; where parties know different labels, a party alone is as patient.
     """
-    given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": []}
+    given = resolved(config) | _CHANGES[baseline] | {"name": f"{config.name}-{baseline}", "baselines": [], "policy": {}}
     if config.local.get("name") == "dp-sgd":  # what is compared is the same training without protection
         given["local"] = {key: config.local[key] for key in LocalTraining.__dataclass_fields__}
     if baseline == "alone" and config.algorithm["name"].startswith(MULTILABEL):

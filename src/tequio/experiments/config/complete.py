@@ -22,6 +22,7 @@ from tequio.experiments.config.composition import PARTS, check_composition, chec
 from tequio.experiments.config.tables import Config, Data, Override
 from tequio.experiments.config.toml import Given, parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
+from tequio.gate.simulated import policy_of
 from tequio.registry import build, explain, parameters_of, table_in, validate, what_to_type
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def read_given(path: str | Path, overrides: Iterable[str] = ()) -> Given:
     if isinstance(given.get("plugins"), list):
         given["plugins"] = [_found(plugin, path.parent) if str(plugin).endswith(".py") else plugin
                             for plugin in given["plugins"]]
+    if str(given.get("policy", "")).endswith(".toml"):
+        given["policy"] = _found(given["policy"], path.parent)
     for table in ("data", "availability"):
         if isinstance(given.get(table), dict):
             given[table] = {key: _found(value, path.parent) if key.endswith("path") else
@@ -111,6 +114,8 @@ def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
             training = registry.find("training", filled["local"]["name"]).component
             validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
     check_composition(whole)
+    if whole.policy:
+        policy_of(whole.policy)
     return whole
 
 
