@@ -264,7 +264,7 @@ def test_nothing_that_is_announced_ends_a_party_or_gets_past_its_bounds(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_the_same_a_hundred_thousand_times(tmp_path, monkeypatch):
+def test_100_000_forged_announcements_and_requests_do_neither(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     ended, _ = fuzz(100_000, 2, tmp_path)
     assert sum(ended[how] for how in ("Ready", "Waiting", "Declined")) > 90_000

@@ -144,6 +144,15 @@ def test_what_a_careful_policy_refuses_is_what_is_written_down(name):
     assert reason in found.error  # the coordinator reads the same
 
 
+@pytest.mark.parametrize("name", ["fedrf", "icdta4fl", "icdta4fl-plus"])
+def test_trees_with_leaves_of_enough_rows_pass_a_careful_policy(name):
+    config = config_of(name)
+    config["learner"]["min_leaf"] = 5
+    found = play(config, POLICIES["careful"])
+    assert (found.refused, found.error) == ({}, "")
+    assert found.tasks == small_run(name).tasks
+
+
 @every("algorithm")
 def test_a_budget_lets_nothing_out_without_noise(name):
     found = small_run(name, "budget")
