@@ -220,3 +220,13 @@ def test_models_are_not_judged_by_training_rows_where_rows_are_protected(gate):
 
 def test_a_split_of_the_partys_own_has_defaults():
     assert as_policy({"split": {}}, "p").split == OwnSplit(0.1, 0.1, stratify=True)
+
+
+@pytest.mark.parametrize(("policy", "notes"), [
+    (Policy(), []),
+    (Policy(minimum_rows=100), ["metrics of the parties' own rows are rounded at random to multiples of 5 rows, as the "
+                                "policy says"]),
+    (Policy(tell_rows="no"), ["no metrics of the parties' own rows leave, as the policy says",
+                              "parties report their numbers of rows as 'no', as the policy says"])])
+def test_a_run_says_what_its_policy_does_to_its_numbers(policy, notes):
+    assert policy.notes() == notes

@@ -135,6 +135,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "no"
         return self.evaluation or ("coarse" if self.cell > 1 else "exact")
 
+    def notes(self) -> list[str]:
+        """What of a run's numbers are not exact because of it, for the record of the run."""
+        found = {"exact": "", "no": "no metrics of the parties' own rows leave",
+                 "coarse": f"metrics of the parties' own rows are rounded at random to multiples of {self.cell} rows",
+                 "noised": "metrics of the parties' own rows have noise on each count"}[self.metrics]
+        rows = "" if self.tell_rows == "exact" else f"parties report their numbers of rows as '{self.tell_rows}'"
+        return [f"{text}, as the policy says" for text in (found, rows) if text]
+
     def told_rows(self, rows: int) -> int:
         """The number of rows as the coordinator may hear it."""
         return {"exact": rows, "hundreds": max(rows // 100 * 100, 1), "no": 1}[self.tell_rows]

@@ -78,6 +78,7 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
                 engine.announce(announcement_of(config, place, scenario.announced, scenario.algorithm))
             if config.policy:
                 engine = gated(config, place, scenario, engine)
+                scenario = replace(scenario, notes=(*scenario.notes, *engine.policy.notes()))
             engine.open(scenario.population)
             Run(config, scenario, engine, recorder, place).to_its_end(checkpoint)
             if isinstance(engine, Announcing):
