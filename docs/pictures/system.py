@@ -18,6 +18,7 @@ _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, th
            ("federation", "parties, tasks, payloads, ask", "party"),
            ("learners", "models that a party trains", "model"),
            ("data", "datasets, partitions, splits", "rows"),
+           ("noise", "coins and exact noise in whole numbers", "secret"),
            ("registry", "components by name, from plain parameters", "plain"),
            ("errors", "one tree, each with a remedy", "plain"))
 
@@ -25,13 +26,13 @@ _LAYERS = (("cli", "one file a command", "plain"), ("views", "plots, reports, th
 def architecture() -> Picture:
     """The layers of the package."""
     picture = Picture(
-        560, "Layers of tequio",
-        "Seventeen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
+        591, "Layers of tequio",
+        "Eighteen layers from cli at the top to errors at the bottom. Each layer imports only from layers below it.")
     for number, (name, what, kind) in enumerate(_LAYERS):
         top = 16 + 31 * number
         picture.box(70, top, 140, 26, name, kind=kind, style="s", bold=True)
         picture.text(224, top + 18, what, "s", anchor="start")
-    picture.arrow((40, 24), (40, 534), kind="coordinator", thick=2.5)
+    picture.arrow((40, 24), (40, 565), kind="coordinator", thick=2.5)
     picture.text(540, 206, "imports", "sm")
     picture.text(540, 224, "only", "sm")
     picture.text(540, 242, "downwards", "sm")
