@@ -46,10 +46,18 @@ def read_answers(path):
         return {row["id"]: (row["prediction"], float(row["probability"])) for row in csv.DictReader(file)}
 
 
-def simulated_answers(result):
-    """What the same model says where all columns are in one place, of the rows that both parties bring."""
-    table = tequio.predict(result.folder, NEW)
-    return {row["id"]: (row["prediction"], row["probability"]) for row in table if row["id"] not in ("C5000", "C5001")}
+def simulated_answers(result, brought):
+    """What the same model says where all columns are in one place, of the rows that both parties bring, in the order of
+    those that the label holder brings: the last bit of a product may depend on its place among others."""
+    with NEW.open() as source, brought.open() as order:
+        rows = {row["customer"]: row for row in csv.DictReader(source)}
+        common = [rows[row["customer"]] for row in csv.DictReader(order) if row["customer"] not in ("C5000", "C5001")]
+    with (brought.parent / "common.csv").open("w", newline="") as file:
+        out = csv.DictWriter(file, list(common[0]))
+        out.writeheader()
+        out.writerows(common)
+    return {row["id"]: (row["prediction"], row["probability"])
+            for row in tequio.predict(result.folder, brought.parent / "common.csv")}
 
 
 @pytest.mark.network
@@ -92,7 +100,7 @@ def test_real_parties_predict_what_a_simulation_predicts(tmp_path, capsys):
             bring("insurer", run)
             before = {place: Journal(place / "runs" / run).last_state() for place in homes}
             assert predict_there(home, there) == {"rows": 10}
-            wanted = simulated_answers(here)
+            wanted = simulated_answers(here, tmp_path / "bank-new.csv")
             assert len(wanted) == 10
             assert read_answers(bank / "predictions" / f"{run}.csv") == wanted
             assert not (insurer / "predictions" / f"{run}.csv").exists()
