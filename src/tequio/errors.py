@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,11 @@ class DivergedError(TequioError):
 
     id = "diverged"
     exit_code = 12
+
+
+def listed(name: str) -> str:
+    """A list of one name, as it is typed in TOML and in Python."""
+    return json.dumps([name], ensure_ascii=False)
 
 
 def nearest(word: str, choices: Iterable[str], key: str = "") -> str:

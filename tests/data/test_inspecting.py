@@ -285,8 +285,10 @@ def test_a_column_of_numbers_with_a_few_other_values_is_spoken_of():
                        "price": ("feature", "numbers with decimal commas"), "code": ("id", "tells rows apart"),
                        "y": ("target", "")}
     assert [finding.text for finding in found.findings if "read as text" in finding.text] == [
-        f"'{name}' holds {reasons[name][1]}, and is read as text: correct these values, or empty them, before you "
-        "learn from it" for name in ("lab", "few", "price")]
+        f"'{name}' holds {reasons[name][1]}, and is read as text: {key}" for name, key in (
+            ("lab", "correct these values, or name them in data.mapping.missing"),
+            ("few", "correct these values, or name them in data.mapping.missing"),
+            ("price", "to read it as numbers set data.mapping.decimal = \",\""))]
 
 
 def test_rows_of_their_own_are_not_parties():

@@ -44,6 +44,15 @@ def kinds(values, **said):
      "column 'column' has 70 categories, hashed to 64; to keep them apart: data.columns.column = \"category\""),
     ([None] * COUNT, "left out", "column 'column' holds no values and is left out"),
     (["1.5", "text"] * 20, "category", ""),
+    ([f"P0{number % 3}812" for number in range(COUNT)], "hashed",
+     "column 'column' holds codes as long as ids, hashed to 64; to keep them apart, and name them in schemas: "
+     "data.columns.column = \"category\""),
+    (["I10", "E11.9", "S72001A", "10000-20000"] * 10, "category", ""),
+    (["1,5", "2,5"] * 20, "category", "column 'column' holds numbers with decimal commas, and is read as categories; "
+                                      "to read it as numbers: data.mapping.decimal = \",\""),
+    ([*(f"{number}.5" for number in range(39)), "low"], "left out",
+     "column 'column' holds numbers, but for some rows, and is left out; to take those rows for missing values: "
+     "data.mapping.missing = [\"what they hold\"]"),
 ])
 def test_what_a_column_is_taken_for_follows_from_its_values_and_is_said(values, kind, said):
     found, dataset = kinds(values, missing="keep")
@@ -58,6 +67,14 @@ def test_a_number_that_only_tells_rows_apart_is_an_id_by_its_name():
         assert "looks like an id" in found.source.notes[0]
     few = read({"x": np.arange(30.0), "id": np.arange(30) % 7})
     assert few.schema.names == ("x", "id")  # not all different, so it tells no rows apart
+
+
+def test_an_id_with_several_rows_of_one_person_is_an_id_by_its_name():
+    people = np.arange(780) % 65
+    table = {"x": np.arange(780.0), "visits": people, "patient_id": people, "MRN": [f"M{person}" for person in people]}
+    assert read(table).schema.names == ("x", "visits")
+    few = {"x": np.arange(780.0), "patient_id": people % 64, "mrn": [f"M{person % 4}" for person in people]}
+    assert read(few).schema.names == ("x", "patient_id")
 
 
 def test_what_the_owner_says_goes_before_what_the_values_look_like():
@@ -79,6 +96,7 @@ def test_what_the_owner_says_goes_before_what_the_values_look_like():
     ({"columns": {"b": {"kind": "text", "bucket": 3}}}, "no parameter 'bucket'", "buckets"),
     ({"columns": ["bb"]}, "has no column 'bb'", "did you mean 'b'"),
     ({"ignore": ["bb"]}, "has no column 'bb'", "did you mean 'b'"),
+    ({"columns": {"bb": "number"}}, "has no column 'bb'", "correct data.columns: did you mean 'b'?"),
     ({"ignore": ["b"]}, "no column left to learn from", "data.columns"),
 ])
 def test_wrong_words_about_columns_are_answered_with_the_key(said, error, remedy):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tequio.errors import DataError
+from tequio.errors import DataError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,7 +166,7 @@ def _refuse_other_types(name: str, values: Array) -> None:
 
 def _unusable(name: str, kind: str) -> DataError:
     return DataError(f"column '{name}' is of type {kind}, which is neither numbers nor text",
-                     remedy=f"turn it into numbers, or leave it out: data.ignore = [\"{name}\"]")
+                     remedy=f"turn it into numbers, or leave it out: data.ignore = {listed(name)}")
 
 
 def _in_utc(value: date) -> date:

@@ -21,7 +21,7 @@ from annotated_types import Ge
 from tequio.data.dataset import OTHER, Feature
 from tequio.data.inputs.column import Column, number_text
 from tequio.data.sharing import bucket_names, text_features
-from tequio.errors import ConfigError, DataError, nearest
+from tequio.errors import ConfigError, DataError, listed, nearest
 from tequio.registry import validate
 
 if TYPE_CHECKING:
@@ -47,10 +47,15 @@ MINIMUM_COUNT = 10
 FEW_ROWS = 20
 """With fewer rows than this a column of different texts is not taken for an id or for free text."""
 
+MOSTLY_NUMBERS = 0.9
+"""Texts of which more than this share are numbers are numbers that something has spoiled."""
+
+_NUMBER, _WITH_COMMA = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"), re.compile(r"[+-]?[\d.]*\d,\d+")
 _WORDS = re.compile(r"\w+")
 _LETTERS, _INNER_CAPITAL = re.compile(r"[^\W\d_]+"), re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ID_WORDS = frozenset(("id", "uuid", "guid", "mrn", "ssn", "key", "nr", "no", "num", "number", "nummer", "index", "idx",
-                       "identifier"))
+_SURE_ID_WORDS = frozenset(("id", "uuid", "guid", "mrn", "ssn", "identifier"))
+_ID_WORDS = _SURE_ID_WORDS | {"key", "nr", "no", "num", "number", "nummer", "index", "idx", "unnamed", ""}
+_LONG_CODE = re.compile(r"[A-Za-z]*[-_. ]?\d{5,}[A-Za-z]?|(?=(?:.*\d){4})(?=.*[A-Za-z])[\w-]{10,}")
 _DATE_LIKE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d\d.*)?$")
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
@@ -118,24 +123,52 @@ def _guess(column: Column) -> tuple[Plan, str]:
     if column.dated:
         return Plan("date"), ""
     if not column.is_text:
-        if column.whole and len(present) >= FEW_ROWS and _all_different(present) and (
-                _names_ids(name) or _counts_on(present)):
+        if column.whole and len(present) >= FEW_ROWS and _are_ids(name, present):
             return Plan("id"), f"column '{name}' looks like an id and is left out; to use it: {key} = \"number\""
         return Plan("number"), ""
     distinct = set(present)
     if looks_like_dates(distinct):
         return Plan("date"), f"column '{name}' holds dates; to take them for categories: {key} = \"category\""
-    many, words = len(distinct) >= 0.9 * len(present), _words_each(distinct)
-    if len(present) >= FEW_ROWS and ((many and words >= 3) or (words >= 4 and len(distinct) > MOST_CATEGORIES)):
+    plan, note = _guess_texts(name, key, len(present), distinct)
+    spoiled = spoiled_numbers(column)
+    if spoiled:
+        note = (f"column '{name}' holds {spoiled}, and is {'left out' if plan.kind == 'id' else 'read as categories'}; "
+                + ("to read it as numbers: data.mapping.decimal = \",\"" if "commas" in spoiled else
+                   "to take those rows for missing values: data.mapping.missing = [\"what they hold\"]"))
+    return plan, note
+
+
+def _guess_texts(name: str, key: str, rows: int, distinct: set[str]) -> tuple[Plan, str]:
+    """The same for a column of texts that are no dates."""
+    many, words = len(distinct) >= 0.9 * rows, _words_each(distinct)
+    if rows >= FEW_ROWS and ((many and words >= 3) or (words >= 4 and len(distinct) > MOST_CATEGORIES)):
         return Plan("text"), (f"column '{name}' is text: its words are counted in {BUCKETS['text']} hashed columns; to "
-                              f"leave it out: data.ignore = [\"{name}\"]")
-    if len(present) >= FEW_ROWS and many:
-        return Plan("id"), (f"column '{name}' looks like an id and is left out: nearly every row has another value; to "
-                            f"use it: {key} = \"hashed\"")
+                              f"leave it out: data.ignore = {listed(name)}")
+    if rows >= FEW_ROWS and (many or _words_of(name) & _SURE_ID_WORDS):
+        return Plan("id"), (f"column '{name}' looks like an id and is left out" + (": nearly every row has another "
+                            "value" if many else "") + f"; to use it: {key} = \"hashed\"")
+    if rows >= FEW_ROWS and sum(bool(_LONG_CODE.fullmatch(text)) for text in distinct) >= 0.9 * len(distinct) > 1:
+        return Plan("hashed"), (f"column '{name}' holds codes as long as ids, hashed to {BUCKETS['hashed']}; to keep "
+                                f"them apart, and name them in schemas: {key} = \"category\"")
     if len(distinct) > MOST_CATEGORIES:
         return Plan("hashed"), (f"column '{name}' has {len(distinct)} categories, hashed to {BUCKETS['hashed']}; to "
                                 f"keep them apart: {key} = \"category\"")
     return Plan("category"), ""
+
+
+def spoiled_numbers(column: Column) -> str:
+    """Why a column of texts is no column of numbers, where nearly all of them are; else nothing."""
+    if not column.is_text or not len(column.present):
+        return ""
+    texts = column.present
+    some = texts[::max(len(texts) // 1000, 1)].tolist()
+    if sum(bool(_NUMBER.fullmatch(text) or _WITH_COMMA.fullmatch(text)) for text in some) < MOSTLY_NUMBERS * len(some):
+        return ""
+    plain = sum(bool(_NUMBER.fullmatch(text)) for text in texts)
+    commas = sum(bool(_WITH_COMMA.fullmatch(text)) for text in texts)
+    if commas and plain + commas >= MOSTLY_NUMBERS * len(texts):
+        return "numbers with decimal commas"
+    return "numbers, but for some rows" if MOSTLY_NUMBERS * len(texts) <= plain < len(texts) else ""
 
 
 def key_of(name: str) -> str:
@@ -143,19 +176,23 @@ def key_of(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
-def _names_ids(name: str) -> bool:
-    """Whether ids are called like this: 'patient_id', 'PatientID', 'Patient Nr.', '' or 'Unnamed: 0'."""
+def _words_of(name: str) -> set[str]:
+    """The first and the last word of a name such as 'patient_id', 'PatientID', 'Patient Nr.', '' or 'Unnamed: 0'."""
     words = _LETTERS.findall(_INNER_CAPITAL.sub(" ", name).lower())
-    return not name or words == ["unnamed"] or bool(words and _ID_WORDS & {words[0], words[-1]})
+    return {words[0], words[-1]} if words else {name}
+
+
+def _are_ids(name: str, values: Array) -> bool:
+    """Whether whole numbers are ids, each in one row or, by the column's name, in several."""
+    words, distinct = _words_of(name), len(np.unique(values))
+    if distinct < len(values):
+        return distinct > MOST_CATEGORIES and bool(words & _SURE_ID_WORDS)
+    return bool(words & _ID_WORDS) or _counts_on(values)
 
 
 def _counts_on(values: Array) -> bool:
     """Whether different whole numbers are a count without a gap, as row numbers are."""
     return len(values) >= 5 * FEW_ROWS and bool(np.ptp(values) == len(values) - 1)
-
-
-def _all_different(values: Array) -> bool:
-    return len(np.unique(values)) == len(values)
 
 
 def _words_each(texts: set[str]) -> float:

@@ -20,7 +20,7 @@ from tequio.data.inputs.column import Column, column_of, columns_of
 from tequio.data.inputs.kinds import as_dates
 from tequio.data.inputs.reading import opened_csv
 from tequio.data.inputs.tables import file_ending
-from tequio.errors import ConfigError, DataError, nearest
+from tequio.errors import ConfigError, DataError, listed, nearest
 from tequio.registry import validate
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class TableMapping:
         if len(renamed) < len(columns) - len(set(self.ignore)):
             twice = next(new for old, new in self.rename.items() if new in columns and new not in self.rename)
             raise DataError(f"the mapping renames a column to '{twice}', and the table has one of that name",
-                            remedy=f"leave that one out: ignore = [\"{twice}\"]")
+                            remedy=f"leave that one out: ignore = {listed(twice)}")
         by_column = self.missing if isinstance(self.missing, dict) else {}
         for known in (*self.units, *self.codes, *self.dates, *by_column):
             if known not in renamed:

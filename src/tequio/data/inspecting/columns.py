@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tequio.data.inputs.kinds import DATE_FORMATS, MINIMUM_COUNT, Plan, as_dates, common, plans_of
+from tequio.data.inputs.kinds import DATE_FORMATS, MINIMUM_COUNT, Plan, as_dates, common, plans_of, spoiled_numbers
 from tequio.data.inspecting.scores import bins_of, monotone_score, score, text_score
 from tequio.errors import DataError
 
@@ -27,11 +27,9 @@ Role = Literal["feature", "target", "party", "id", "out"]
 
 LEAKS, SUSPECT = {"AUC": 0.99, "R²": 0.95}, {"AUC": 0.95, "R²": 0.85}
 NEARLY_CONSTANT = 0.99
-MOSTLY_NUMBERS = 0.9
 FEWEST_SHOWN = MINIMUM_COUNT
 """Smaller counts of a class or a category are not shown, and neither are the names of such categories."""
 
-_NUMBER, _WITH_COMMA = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"), re.compile(r"[+-]?[\d.]*\d,\d+")
 _CODES = re.compile(r"code|type|kind|categor|zip|plz|postal|icd|region|district", re.IGNORECASE)
 SCALES = tuple(tuple(scale.split()) for scale in (
     "low medium high", "low moderate high", "low normal high", "none mild moderate severe", "mild moderate severe",
@@ -156,18 +154,6 @@ def _worth_a_look(facts: ColumnFacts, column: Column) -> str:
         return "in order: " + " < ".join(facts.plan.order)
     rare = common(column, MINIMUM_COUNT)[1] if facts.kind == "category" else 0
     return f"{rare} rare categories together" if rare > 1 else ""
-
-
-def spoiled_numbers(column: Column) -> str:
-    """Why a column of texts is no column of numbers, where nearly all of them are; else nothing."""
-    if not column.is_text or not len(column.present):
-        return ""
-    texts = column.present.tolist()
-    plain = sum(bool(_NUMBER.fullmatch(text)) for text in texts)
-    commas = sum(bool(_WITH_COMMA.fullmatch(text)) for text in texts)
-    if commas and plain + commas >= MOSTLY_NUMBERS * len(texts):
-        return "numbers with decimal commas"
-    return "numbers, but for some rows" if MOSTLY_NUMBERS * len(texts) <= plain < len(texts) else ""
 
 
 def copies(content: Columns, names: Iterable[str]) -> dict[str, str]:

@@ -102,8 +102,9 @@ def _on_columns(found: TableFacts, content: Columns) -> list[Finding]:
     findings += [Finding("check", f"'{column.name}' alone predicts the target very well ({found.metric} "
                                   f"{column.score:.3f}): is it known at the time of the prediction?")
                  for column in found.of("feature") if column.reason.startswith("check:")][:4]
-    findings += [Finding("check", f"'{column.name}' holds {column.reason}, and is read as text: correct these "
-                                  "values, or empty them, before you learn from it")
+    findings += [Finding("check", f"'{column.name}' holds {column.reason}, and is read as text: " + (
+        "to read it as numbers set data.mapping.decimal = \",\"" if "commas" in column.reason else
+        "correct these values, or name them in data.mapping.missing"))
                  for column in found.columns if column.reason.startswith("numbers")][:4]
     gaps = [column for column in found.of("feature") if column.missing]
     if gaps:

@@ -13,6 +13,7 @@ import numpy as np
 from tequio.data.inputs.column import Column
 from tequio.data.inspecting.columns import LEAKS
 from tequio.data.inspecting.scores import bins_of, outcome_of, score
+from tequio.errors import listed
 from tequio.experiments.running.headline import BALANCED, IMBALANCED, commonest_class
 from tequio.learners.learner import GradientLearner
 
@@ -116,7 +117,7 @@ def leaks(rows: Dataset) -> Iterator[str]:
             found[feature.column] = max(alone, found.get(feature.column, 0.0))
     for column, alone in list(found.items())[:MOST_LEAKS]:
         yield (f"column '{column}' alone predicts '{schema.target.name}' almost without error ({outcome.metric} "
-               f"{alone:.3f}); if it is only known afterwards set data.ignore = [\"{column}\"]")
+               f"{alone:.3f}); if it is only known afterwards set data.ignore = {listed(column)}")
 
 
 def _column(name: str, values: Any) -> Column:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.errors import DataError
+from tequio.errors import DataError, listed
 from tequio.learners.trees.bins import quantile_cuts
 from tequio.learners.trees.learner import rows_of
 
@@ -116,7 +116,7 @@ def mixed_rows(data: Dataset, learner: str) -> Array:
         name = data.schema.names[column]
         if np.isinf(rows[row, column]):
             raise DataError(f"column '{name}' of '{data.name}' has an infinite value (row {row}), and '{learner}' "
-                            "splits finite numbers", remedy=f"correct the value, or set data.ignore = [\"{name}\"]")
+                            "splits finite numbers", remedy=f"correct the value, or set data.ignore = {listed(name)}")
         raise DataError(f"column '{name}' of '{data.name}' has a missing value (row {row})",
                         remedy="drop such rows or set data.missing = 'keep' or 'median'")
     return rows

@@ -17,7 +17,7 @@ from tequio.data.preprocessing.categories import Discretise, Drop, OneHot, Ordin
 from tequio.data.preprocessing.filling import Impute
 from tequio.data.preprocessing.preparation import numeric_columns
 from tequio.data.preprocessing.scaling import Log1p, MinMax, Standardise
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, listed
 from tequio.registry import name_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Plan:
                 what = "dates" if feature.kind == "date" else "hashed texts"
                 raise ConfigError(f"column '{feature.column}' holds {what}, which {form} cannot read",
                                   remedy="use tequio predict, or train without it: "
-                                         f"data.ignore = [\"{feature.column}\"]")
+                                         f"data.ignore = {listed(feature.column)}")
 
     def apply(self, raw: Array, steps: int | None = None) -> Array:
         """Rows (rows, columns) after all operations, or after the first `steps` of them."""
