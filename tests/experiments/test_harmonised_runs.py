@@ -126,8 +126,8 @@ def hospitals(tmp_path):
 
 def test_in_simulation_mapped_tables_give_the_model_of_clean_ones(hospitals):
     clean = {name: str(hospitals / f"clean-{name}.csv") for name in NAMES}
-    own = {name: harmonised(hospitals / f"{name}.csv", hospitals / f"{name}.toml" if name in MAPPINGS else
-                            {"dates": {"seen": "%Y-%m-%d"}}) for name in NAMES}
+    own = {name: harmonised(hospitals / f"{name}.csv", hospitals / f"{name}.toml") if name in MAPPINGS else
+           str(hospitals / f"{name}.csv") for name in NAMES}
     said = {"target": "risk", "learner": {"name": "sgd-classifier"}, "rounds": 3, "engine": {"workers": 1},
             "data": {"prepare": ["one-hot", "standardise"]}, "output": {"folder": str(hospitals / "runs")}}
     one, other = tequio.run(clean, **said), tequio.run(own, **said)

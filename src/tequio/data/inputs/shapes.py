@@ -16,8 +16,9 @@ from scipy import sparse
 
 from tequio.data.dataset import Dataset
 from tequio.data.inputs.column import Column, columns_of
+from tequio.data.inputs.kinds import as_dates, looks_like_dates
 from tequio.data.inputs.tables import TABLE_ENDINGS, columns_from_frame, file_ending
-from tequio.errors import DataError, nearest
+from tequio.errors import DataError, listed, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,7 +214,7 @@ def _refuse_different(first: str, wanted: Sequence[str], party: str, given: Sequ
     name = (lacking or strange)[0]
     raise DataError(f"the parties' tables have different columns: {'; '.join(sides)}", column=name,
                     remedy="give columns that mean the same the same name, and leave out what not all have: "
-                           f"data.ignore = [\"{name}\"]")
+                           f"data.ignore = {listed(name)}")
 
 
 def _joined(columns: Sequence[Column], parties: Sequence[str]) -> Column:
@@ -223,8 +224,12 @@ def _joined(columns: Sequence[Column], parties: Sequence[str]) -> Column:
     if len({column.dated for column in held}) > 1:
         dated, other = (next(party for party, column in zip(parties, columns, strict=True)
                              if len(column.present) and column.dated is wanted) for wanted in (True, False))
-        raise DataError(f"column '{name}' holds dates at '{dated}' and something else at '{other}'", column=name,
-                        remedy=f"turn them into dates, or leave the column out: data.ignore = [\"{name}\"]")
+        if not all(column.dated or (column.is_text and looks_like_dates(set(column.present))) for column in held):
+            raise DataError(f"column '{name}' holds dates at '{dated}' and something else at '{other}'", column=name,
+                            remedy=f"say how its dates are written there, harmonised(table, {{\"dates\": {{\"{name}\": "
+                                   f"\"%d.%m.%Y\"}}}}), or leave the column out: data.ignore = {listed(name)}")
+        columns = [as_dates(column) for column in columns]
+        held = [column for column in columns if len(column.present)]
     if any(column.is_text for column in held):
         values = np.concatenate([column.texts() for column in columns])
         values[missing] = ""
