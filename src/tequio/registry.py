@@ -246,7 +246,7 @@ def validate(component: Any, given: dict[str, Any], place: str) -> dict[str, Any
 def explain(cause: Any) -> str:
     """The first complaint of a pydantic ValidationError, in one line."""
     first = cause.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    key = ".".join(str(part) for part in _place(first))
     if first["type"] == "missing":
         return f"'{key}' is missing"
     message = first["msg"][:1].lower() + first["msg"][1:]
@@ -262,7 +262,7 @@ def table_in(place: str) -> str:
 def what_to_type(cause: Any, model: type[BaseModel], table: str = "") -> str:
     """A setting that would do in place of the first complaint: the key with its default or another value that fits."""
     first = cause.errors()[0]
-    path = [part for part in first["loc"] if isinstance(part, str)]
+    path = [part for part in _place(first) if isinstance(part, str)]
     value, key = _default_at(model, path), ".".join(filter(None, [table, *path]))
     if first["type"] == "missing":
         return f"add {key}"
@@ -272,9 +272,21 @@ def what_to_type(cause: Any, model: type[BaseModel], table: str = "") -> str:
         value = [one] if isinstance(first["loc"][-1], int) else one
     elif first["type"] == "list_type":
         value = [given] if isinstance(given, str) else value
-    if isinstance(value, bool | int | float | str | list) and value not in ("", []):
+    if isinstance(value, bool | int | float | str | list | tuple) and value not in ("", [], ()):
         return f"set {key} = {json.dumps(value)}, for instance"
-    return f"write {key} as a table" if "dict" in first["type"] or "model" in first["type"] else f"change {key}"
+    shapes = {_SHAPES.get(error["type"].partition("_")[0], "") for error in cause.errors()
+              if _place(error) == _place(first)}
+    return f"write {key} as {' or '.join(sorted(shapes))}" if all(shapes) else f"change {key}"
+
+
+_SHAPES = {"list": "a list", "tuple": "a list", "dict": "a table", "model": "a table", "dataclass": "a table",
+           "string": "a text", "bool": "true or false", "int": "a whole number", "float": "a number"}
+
+
+def _place(error: Any) -> tuple[str | int, ...]:
+    """Where an error of pydantic is, without the member of a union that it tried there."""
+    return tuple(part for part in error["loc"] if not isinstance(part, str) or not re.search(
+        r"\[|^(str|int|float|bool|none|dict|list)$", part))
 
 
 def _default_at(model: type[BaseModel], path: list[str]) -> object:

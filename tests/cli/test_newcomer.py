@@ -27,7 +27,7 @@ def changed(row, column, value):
 
 
 TABLES = {"empty cell": changed(4, "age", ""), "odd date": changed(6, "day", "31/31/2024"),
-          "few rows": [HEAD, *ROWS[:4]],
+          "few rows": [HEAD, *ROWS[:4]], "no rows": [HEAD], "one row": [HEAD, ROWS[0]],
           "two of a name": [HEAD.replace("weight", "age"), *ROWS],
           "one class": [HEAD, *(row.replace("yes", "no") for row in ROWS)]}
 
@@ -36,6 +36,14 @@ MISTAKES = {
     "wrong type": ("", {"rounds": "many"}, 2, "'rounds': input should be a valid integer", "set rounds = 10"),
     "wrong type in a component": ("", {"local": {"learning_rate": "high"}}, 2,
                                   "'learning_rate': input should be a valid number", "set local.learning_rate = 0.1"),
+    "wrong type of what may be a list or a table": ("", {"data": {"columns": 5}}, 2, "'columns': input should be a valid "
+                                                    "list", "write data.columns as a list or a table"),
+    "wrong column in a list": ("", {"data": {"columns": ["age", "wieght"]}}, 3, "'patients' has no column 'wieght'",
+                               "correct data.columns: did you mean 'weight'?"),
+    "folder for a file": ("", {"data": {"path": "../"}}, 3, "is a folder", "give the path of a file in it in data.path"),
+    "no target": ("", {"data": {"target": None}}, 3, "there is nothing to predict", 'set data.target = "COLUMN"'),
+    "no rows": ("no rows", {}, 3, "'patients' has no rows", "one below the names"),
+    "one row": ("one row", {}, 3, "less than one row", "set data.test = 0.0"),
     "missing file": ("", {"data": {"path": "patient.csv"}}, 3, "there is no file 'patient.csv'",
                      'did you mean \'patients.csv\'? Then set data.path = "patients.csv"'),
     "wrong target": ("", {"data": {"target": "sik"}}, 3, "'patients' has no column 'sik'",
@@ -108,6 +116,24 @@ def test_in_python_it_is_the_same_sentence(mistake, make):
     assert sentence in caught.value.message
     assert remedy in caught.value.remedy
     assert caught.value.exit_code == exit_code
+
+
+@pytest.mark.parametrize(("file", "sentence", "remedy"), [
+    ("patients.csv", "'patients.csv' is a table, not a config", "tequio init patients.csv"),
+    ("patient.toml", "there is no file 'patient.toml'", "did you mean 'patients.toml'?"),
+])
+def test_what_is_no_config_is_answered_with_what_to_type(file, sentence, remedy, make, tequio):
+    make("", {})
+    code, out, err = tequio("run", file)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert remedy in err.partition("What to do: ")[2]
+
+
+@pytest.mark.parametrize("rows", [[{"age": 3, "sick": "yes"}] * 9, iter([1]), 7])
+def test_what_is_neither_config_nor_table_is_refused(rows):
+    with pytest.raises(TequioError, match=r"pandas\.DataFrame\(rows\)"):
+        package.run(rows, target="sick")
 
 
 def test_without_a_mistake_it_runs(make, tmp_path, tequio):

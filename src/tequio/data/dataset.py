@@ -358,8 +358,8 @@ def _check_missing(schema: Schema, features: Matrix, name: str, allowed: bool) -
     listed = ", ".join(str(row) for row in rows[:3]) + (", ..." if len(rows) > 3 else "")
     raise DataError(f"column '{schema.names[column]}' of '{name}' has {len(rows)} "
                     f"{'infinite' if allowed else 'missing or infinite'} values (rows {listed})",
-                    remedy="correct these values" if allowed else "drop such rows or set data.missing = 'median'",
-                    column=schema.names[column])
+                    column=schema.names[column], remedy="take infinite ones for missing values (data.mapping.missing = "
+                    "[\"inf\", \"-inf\"]), and fill them in (data.missing = 'median')")
 
 
 def _check_domains(schema: Schema, features: Matrix, name: str) -> None:

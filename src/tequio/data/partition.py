@@ -254,7 +254,7 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator, *,
     rest, _, held_out = split_rows(len(dataset), Split(test=share, stratify=stratify), rng, labels)
     if not len(held_out):
         raise DataError(f"a share of {share} of the {len(dataset)} rows of '{dataset.name}' is less than one row",
-                        remedy="hold out a larger share")
+                        remedy="set data.test = 0.0 and data.validation = 0.0 to hold out none, or give more rows")
     return dataset.take(rest), dataset.take(held_out)
 
 

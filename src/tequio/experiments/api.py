@@ -150,8 +150,14 @@ def gather(config: ConfigLike, keys: Given) -> tuple[Given, Rows | None]:
         config, keys = None, {**keys, "data": {**more, "name": config}}
     if isinstance(config, str | Path):
         given = read_given(config)
+    elif isinstance(config, Config):
+        given = resolved(config)
+    elif config is None or isinstance(config, Mapping):
+        given = copied(config or {})
     else:
-        given = resolved(config) if isinstance(config, Config) else copied(config or {})  # type: ignore[arg-type]
+        raise ConfigError(f"a {type(config).__name__} of this kind is neither a config nor a table",
+                          remedy="give rows as a data frame, such as pandas.DataFrame(rows), as a dict of columns, or "
+                                 "as a path")
     keys = {f"data.{key}" if key in SHORT else key: value for key, value in keys.items()}
     for key, value in sorted(keys.items(), key=lambda item: item[0] != "data"):
         given = with_key(given, key, _merged(key, given.get(key), value))

@@ -33,8 +33,8 @@ LossKind = Literal["softmax", "sigmoid", "squares"]
 def outputs_for(target: Target) -> int:
     """Outputs a model needs: one for a number or for two classes, else one a class or label."""
     if target.kind == "none":
-        raise DataError("a model cannot be built for data without a target",
-                        remedy="ask the party that holds the labels")
+        raise DataError("there is nothing to predict: the rows have no target",
+                        remedy="set data.target = \"COLUMN\" where the labels are")
     return 1 if target.kind == "classes" and len(target.names) == 2 else target.size
 
 

@@ -93,7 +93,11 @@ def from_columns(content: Columns, targets: Sequence[str], *, target_kind: Asked
              "columns": [*(only or ()), *said], "ignore": ignore}
     for key, wanted in ((key, wanted) for key, names in asked.items() for wanted in names if wanted is not None):
         if wanted not in content and (schema is None or key in ("id", "group", "ignore")):
-            raise DataError(f"'{name}' has no column '{wanted}'", remedy=nearest(wanted, content, f"data.{key}"))
+            one = key in ("id", "group") or (key == "target" and len(targets) == 1)
+            raise DataError(f"'{name}' has no column '{wanted}'", remedy=nearest(wanted, content, f"data.{key}") if one
+                            else f"correct data.{key}: {nearest(wanted, content)}")
+    if schema is None and not any(len(block) for column in content.values() for block in column.blocks()):
+        raise DataError(f"'{name}' has no rows", remedy="there has to be one below the names of the columns")
     every = tuple(content)
     content = {column: values for column, values in content.items()
                if column in roles or column not in (*ignore, *spare)}
@@ -204,7 +208,8 @@ def _content(data: Table, target: str | Sequence[str] | None) -> tuple[Content, 
 
 def _pair(data: Sequence[Any]) -> tuple[Any, ...]:
     if len(data) != 2:
-        raise DataError(f"expected (features, target), got {len(data)} parts")
+        raise DataError(f"expected (features, target), got {len(data)} parts",
+                        remedy="give rows as a data frame, such as pandas.DataFrame(rows), or as a dict of columns")
     return tuple(data)
 
 

@@ -15,7 +15,7 @@ from tequio.data.inputs.column import Column, column_of, kept, settle_array
 from tequio.data.inputs.kinds import MINIMUM_COUNT, as_dates, category_codes, domain_of, key_of, token_counts
 from tequio.data.inputs.store import StoredColumn
 from tequio.data.mapped import write_rows
-from tequio.errors import DataError, nearest
+from tequio.errors import DataError, listed, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -111,7 +111,7 @@ def enforce_columns(present: Collection[str], schema: Schema, labels: Sequence[s
                             f"add it, or say in a mapping which column it is: [rename] ... = \"{name}\"; {near}")
     if strange:
         raise DataError(f"the column '{strange[0]}' is not in the schema",
-                        remedy=f"leave it out: data.ignore = [\"{strange[0]}\"]; or rename it: "
+                        remedy=f"leave it out: data.ignore = {listed(strange[0])}; or rename it: "
                                f"{nearest(strange[0], wanted)}")
 
 
@@ -150,7 +150,7 @@ def _numbers(column: Column) -> NDArray[np.float64]:
     except ValueError as cause:
         raise DataError(f"column '{column.name}' has to hold numbers: {cause}", remedy="correct the value; or set "
                         "data.target_kind = \"classes\" if it is the target, "
-                        f"data.columns.{column.name} = \"category\" if it is not") from cause
+                        f"data.columns.{key_of(column.name)} = \"category\" if it is not") from cause
 
 
 def _codes(column: Column, feature: Feature, what: str, whole: Column) -> NDArray[np.float64]:

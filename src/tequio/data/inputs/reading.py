@@ -96,7 +96,8 @@ def opened_csv(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[list[s
     with _lines_of(path, encoding) as lines:
         first = next(iter(lines), "")
         if not first.strip():
-            raise DataError(f"'{path}' is empty", remedy="the first line has to name the columns")
+            raise DataError(f"'{path}' is empty" if not first else f"the first line of '{path}' is empty",
+                            remedy="the first line has to name the columns")
         reader = csv.reader(chain([first], lines), delimiter=_delimiter(first))
         header = [name.strip() for name in next(reader)]
         refuse_twice(header, f"'{path}'")
@@ -109,7 +110,10 @@ def _lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[Iterable[str]
         with gzip.open(path, "rt", encoding=encoding, newline="") if path.suffix == ".gz" else \
                 path.open(encoding=encoding, newline="") as lines:
             yield lines
-    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as cause:
+    except csv.Error as cause:
+        raise DataError(f"'{path}' cannot be read as a text table: {cause}", remedy="look for a quote that is opened "
+                        "and never closed") from cause
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as cause:
         raise DataError(f"'{path}' cannot be read as a text table in {encoding.removesuffix('-sig')}: {cause}",
                         remedy="say how it is encoded: data.mapping = {encoding = \"cp1252\"}") from cause
 
@@ -124,7 +128,8 @@ def _checked_rows(reader: Any, width: int, path: Path) -> Iterator[list[str]]:
             yield row
         elif row:
             raise DataError(f"line {reader.line_num} of '{path}' has {len(row)} values, the header names {width} "
-                            "columns", remedy="quote values that contain the delimiter")
+                            "columns", remedy="quote values that contain the delimiter, and let the first "
+                            "line name the columns")
 
 
 def refuse_twice(names: list[str], where: str) -> None:

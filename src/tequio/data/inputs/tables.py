@@ -27,13 +27,17 @@ if TYPE_CHECKING:
     from tequio.data.inputs.pieces import Kind, Sink
 
 
-def require_file(path: Path, key: str = "the path") -> None:
+def require_file(path: Path, key: str = "") -> None:
     """Refuse a path where there is no file, with the nearest one that there is; `key` is where it was written."""
     if path.is_file():
         return
+    if path.is_dir():
+        raise DataError(f"'{path}' is a folder", remedy=f"give the path of a file in it{f' in {key}' if key else ''}")
     near = get_close_matches(path.name, [entry.name for entry in path.parent.glob("*")], n=1)
-    hint = f"did you mean '{near[0]}'? Then set {key} = \"{path.with_name(near[0])}\"" if near else ""
-    raise DataError(f"there is no file '{path}'", remedy=hint or f"set {key} to a file that exists")
+    remedy = f"did you mean '{near[0]}'?" if near else "give the path of a file that exists"
+    if key:
+        remedy = f"{remedy} Then set {key} = \"{path.with_name(near[0])}\"" if near else f"set {key} to one that exists"
+    raise DataError(f"there is no file '{path}'", remedy=remedy)
 
 
 def columns_from_file(path: Path) -> Columns:

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Given = dict[str, Any]
 """A table as it was written: a config with only the keys that were given, or a part of one."""
 
+_TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx", ".xls", ".ods")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
@@ -25,11 +27,19 @@ def read_toml(path: Path) -> Given:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no file '{path}'", remedy="check the path") from None
+        raise ConfigError(f"there is no file '{path}'", remedy=_nearest_file(path)) from None
     except IsADirectoryError:
         raise ConfigError(f"'{path}' is a folder", remedy="give the path of a .toml file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise ConfigError(f"{path.name} is not valid TOML: {cause}", remedy="mend that line") from None
+        if path.suffix.lower() in _TABLES:
+            raise ConfigError(f"'{path.name}' is a table, not a config", remedy="look at it and get a config for it: "
+                              f"tequio init {path}") from None
+        raise ConfigError(f"{path.name} is not valid TOML: {cause}", remedy="correct that line") from None
+
+
+def _nearest_file(path: Path) -> str:
+    near = get_close_matches(path.name, [entry.name for entry in path.parent.glob("*")], n=1)
+    return f"did you mean '{path.with_name(near[0])}'?" if near else "tequio init TABLE.csv writes a config for a table"
 
 
 def parse_setting(text: str) -> tuple[str, object]:
