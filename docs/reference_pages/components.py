@@ -11,7 +11,7 @@ from tequio.experiments.config.complete import complete
 from tequio.experiments.config.composition import learners_for, topologies_for
 from tequio.federation.algorithm import Algorithm, part_types
 from tequio.registry import name_of
-from tequio.views.components import about, describe, parameters
+from tequio.views.components import ON_COMMAND_LINE, about, describe, parameters
 
 _PLURALS = {"training": "Ways to train", "topology": "Topologies", "devices": "Devices", "availability": "Availability",
             "encryption": "Encryption"}
@@ -23,8 +23,10 @@ def kind_page(kind: str) -> str:
     found = registry.entries(kind)
     overview = table(["name", "is", "paper"], [[anchor(entry.name), text(entry.summary), text(entry.paper)]
                                                 for entry in found])
-    place = next(line for line in describe(found[0])["example"].split("\n") if line.startswith("["))
-    told = f"{kind.capitalize()}: {registry.KINDS[kind]}. In a config: `{place}`."
+    told = f"{kind.capitalize()}: {registry.KINDS[kind]}."
+    if kind != ON_COMMAND_LINE:
+        place = next(line for line in describe(found[0])["example"].split("\n") if line.startswith("["))
+        told += f" In a config: `{place}`."
     return page(_PLURALS.get(kind, f"{kind.capitalize()}s"), told, overview, *(_component(entry) for entry in found))
 
 
@@ -38,7 +40,7 @@ def _component(entry: registry.Entry) -> str:
     parts += [_facts(entry), parameter_table(entry.component)]
     if entry.kind == "algorithm":
         parts += [part_table(entry.component), _circumstances(entry.component)]
-    parts.append(f"```toml\n{told['example'].rstrip()}\n```")
+    parts.append(f"```{'bash' if entry.kind == ON_COMMAND_LINE else 'toml'}\n{told['example'].rstrip()}\n```")
     return "\n\n".join(filter(None, parts))
 
 

@@ -50,9 +50,10 @@ KINDS = {
     "encryption": "computing with numbers that nobody but the key holder can read",
     "attestor": "says which code runs at the coordinator",
     "filter": "which parties' trees are good enough to be fused",
+    "probe": "an attack on the privacy of a finished run: tequio probe",
 }
 
-_COMPONENT_PACKAGES = ("data", "learners", "federation", "privacy", "engines", "algorithms", "attacks")
+_COMPONENT_PACKAGES = ("data", "learners", "federation", "privacy", "engines", "algorithms", "attacks", "probing")
 
 Component = TypeVar("Component", bound="Callable[..., Any]")
 Contract = TypeVar("Contract", bound=type)

@@ -62,8 +62,11 @@ def test_every_component_has_its_place_with_every_parameter(reference, component
             assert re.search(rf"^\| `{parameter}` \| .+ \| .+ \| \S.+ \|$", section, re.MULTILINE), (name, parameter)
 
 
-def test_examples_of_components_are_configs(reference, components):
+def test_examples_of_components_are_configs_or_commands(reference, components):
     for kind, name, _ in components:
+        if kind == "probe":
+            assert f"```bash\ntequio probe last --attack {name}\n```" in section_of(reference, kind, name)
+            continue
         example = re.search(r"```toml\n(.*?)```", section_of(reference, kind, name), re.DOTALL)[1]
         if " = ...  #" not in example:  # a needed value that only the reader knows
             complete(tomllib.loads(example))

@@ -7,10 +7,10 @@ import json
 import pytest
 
 import tequio
+from tequio import registry
 from tequio.cli.main import call
 from tequio.errors import ConfigError
-from tequio.probing.probes import PROBES, probe, probe_table
-from tequio.probing.target import probed
+from tequio.probing.probe import probe, probe_table
 
 BASE = {"data": {"name": "digits", "test": 0.9, "one_class": "allow", "split": {"validation": 0.0, "test": 0.0},
                  "partition": {"name": "iid", "parties": 8}},
@@ -22,6 +22,7 @@ WAYS = {
     "secure": {"stages": [{"name": "secure-sum"}]},
     "central": {"stages": [{"name": "central-dp", "clip": 1.0, "noise": 4.0}]},
     "local": {"stages": [{"name": "local-dp", "clip": 1.0, "noise": 1.0}, {"name": "secure-sum"}]},
+    "alone": {"stages": [{"name": "local-dp", "clip": 1.0, "noise": 1.0}]},
     "rows": {"local": {"name": "dp-sgd", "noise": 2.0, "batch": 8, "epochs": 1}},
 }
 
@@ -66,10 +67,14 @@ def test_classes_are_drawn_from_a_good_model_only(runs):
     assert noised < bare
 
 
-@pytest.mark.parametrize("attack", PROBES)
+QUICK = {"gradient-inversion": {}, "membership-inference": {}, "property-inference": {}, "class-reconstruction": {},
+         "share-inference": {"value": "3"}, "batch-inversion": {"iterations": 80, "restarts": 1, "victims": 3}}
+
+
+@pytest.mark.parametrize("attack", QUICK)
 def test_every_attack_comes_out_the_same_again_and_says_what_guessing_would(runs, attack):
-    attempt, view = PROBES[attack].attempt, PROBES[attack].views[0]
-    first, second = attempt(probed(runs["bare"]), view), attempt(probed(runs["bare"]), view)
+    made = registry.build("probe", attack, QUICK[attack])
+    first, second = (made.attempt(runs["bare"], made.views[0]) for _ in range(2))
     assert first == second
     assert 0 < first["guess"] < 1
     assert 0 <= first["success"] <= 1
@@ -95,14 +100,62 @@ def test_the_command_prints_a_table_and_draws(runs, tmp_path, capsys):
     assert told == probe_table([runs["bare"], runs["secure"]], ["gradient-inversion"]).rows
     assert [row["success"] for row in told[:1]] == [1.0]
     assert call(["probe", *folders, "--attack", "gradient-inversion", "--picture", str(tmp_path / "rows.png")]) == 0
-    assert "coordinator" in capsys.readouterr().out
+    assert "the attacker is taken to know the model" in capsys.readouterr().out
     assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_attacked_is_said(runs, tmp_path):
-    with pytest.raises(ConfigError, match="no attack on privacy called 'inversion'"):
+    with pytest.raises(ConfigError, match="there is no probe called 'inversion'"):
         probe(runs["bare"], "inversion")
     clusters = tequio.run({"data": {"name": "iris"}, "algorithm": "kmeans", "rounds": 1},
                           output={"folder": str(tmp_path)})
-    with pytest.raises(ConfigError, match="one update a party"):
+    with pytest.raises(ConfigError, match="finds nothing of its kind in a run of 'kmeans'"):
         probe(clusters, "gradient-inversion")
+
+
+def test_batches_are_read_without_protection_and_not_under_noise_of_one(runs):
+    """8 x 8 images, two layers: batches of one and of four."""
+    for batch in (1, 4):
+        quick = {"batch": batch, "iterations": 480, "restarts": 2}
+        bare = probe(runs["bare"], "batch-inversion", **quick)
+        assert bare["low"] > 0.5
+        assert bare["labels_told"] == 1.0
+        assert bare["psnr"] > bare["guess_psnr"] + 5
+        noised = probe(runs["alone"], "batch-inversion", **quick)
+        assert noised["low"] <= noised["guess"] <= noised["high"]
+        assert noised["psnr"] < noised["guess_psnr"]
+
+
+def test_several_steps_on_a_batch_are_replayed(runs):
+    found = probe(runs["bare"], "batch-inversion", batch=2, steps=3, iterations=480, restarts=2)
+    assert found["low"] > 0.5
+
+
+def test_the_share_of_a_class_or_of_bright_pixels_is_read_from_updates_and_noise_hides_it(runs):
+    for chosen in ({"value": "3"}, {"column": "pixel_27"}):
+        bare, noised = (probe(runs[way], "share-inference", **chosen) for way in ("bare", "alone"))
+        assert bare["low"] > bare["guess"]
+        assert bare["error"] < 0.6 * bare["guess_error"]
+        assert noised["error"] > 0.9 * noised["guess_error"]
+
+
+@pytest.mark.parametrize(("attack", "settings", "message"), [
+    ("batch-inversion", {"batch": 17}, "less than or equal to 16"),
+    ("share-inference", {"column": "pixle"}, "no column 'pixle'"),
+    ("share-inference", {"value": "eleven"}, "'target' has no category 'eleven'"),
+    ("share-inference", {"columns": "a"}, "has no parameter 'columns'")])
+def test_parameters_that_would_not_act_are_refused(runs, attack, settings, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        probe(runs["bare"], attack, **settings)
+    assert caught.value.remedy
+
+
+def test_what_was_found_is_kept_by_parameters(runs):
+    for batch in (1, 2):
+        probe(runs["bare"], "batch-inversion", batch=batch, iterations=8, restarts=1, victims=2)
+    kept = json.loads((runs["bare"].folder / "probes.json").read_text())
+    quick = '"iterations": 8, "restarts": 1, "victims": 2}'
+    assert {f'batch-inversion coordinator {{"batch": 1, {quick}', f'batch-inversion coordinator {{"batch": 2, {quick}'
+            } & kept.keys()
+    with pytest.raises(ConfigError, match="does not look on as 'party'"):
+        probe(runs["bare"], "batch-inversion", "party")

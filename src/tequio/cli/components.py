@@ -87,6 +87,8 @@ def _print(one: Plain) -> None:
     from rich.padding import Padding
     from rich.syntax import Syntax
 
+    from tequio.views.components import ON_COMMAND_LINE
+
     console = Console(highlight=False)
     console.print(f"\n[bold cyan]{one['name']}[/]  [dim]{one['kind']}[/]\n{one['summary']}")
     if one["about"]:
@@ -96,8 +98,9 @@ def _print(one: Plain) -> None:
     if one["parameters"]:
         console.print("\n[bold]parameters[/]")
         console.print(_parameter_table(one["parameters"]))
-    console.print("\n[bold]in a config[/]")
-    console.print(Padding(Syntax(one["example"].rstrip(), "toml", background_color="default"), (0, 2)))
+    place, language = ("on the command line", "bash") if one["kind"] == ON_COMMAND_LINE else ("in a config", "toml")
+    console.print(f"\n[bold]{place}[/]")
+    console.print(Padding(Syntax(one["example"].rstrip(), language, background_color="default"), (0, 2)))
 
 
 def _parameter_table(parameters: list[Plain]) -> Any:

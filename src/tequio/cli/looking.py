@@ -73,24 +73,31 @@ def leakage(
 
 def probe(
     runs: Annotated[list[str], typer.Argument(help="Runs: their folders, their names under runs/, or 'last'.")],
-    attack: Annotated[list[str] | None, typer.Option("--attack", help="gradient-inversion, membership-inference, "
-                                                     "property-inference or class-reconstruction; may be given again "
-                                                     "(default: all).")] = None,
+    attack: Annotated[list[str] | None, typer.Option("--attack", help="The name of a probe (tequio list probe); may be "
+                                                     "given again (default: all that suit the run).")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the "
+                                                        "attacks that are named, such as batch=8.")] = None,
     picture: Annotated[str, typer.Option(metavar="FILE", help="Draw rows and what gradient inversion makes of them in "
                                          "each run (image data) into this PNG file.", show_default=False)] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Attack what runs gave away: reconstruct rows, tell members, tell a property of a party's rows, draw classes.
+    """Attack what runs gave away: rows, members, properties and labels, from updates, models and messages.
 
-    Success stands beside that of guessing. Attacks on updates look on as the coordinator, and as somebody who sees
-    models only. Nothing is sent anywhere: the attacks play rounds of their own in this process.
+    Success stands with its 95 % interval beside that of guessing, and what the attack assumes below. Attacks on updates
+    look on as the coordinator, and as somebody who sees models only. Nothing is sent anywhere: the attacks play rounds
+    of their own in this process.
     """
+    from tequio.errors import ConfigError
+    from tequio.experiments.config.toml import parse_setting
     from tequio.experiments.running.results import Result
     from tequio.experiments.running.store import find_folder
-    from tequio.probing.probes import probe_table
+    from tequio.probing.probe import assumption, probe_table
 
+    if overrides and not attack:
+        raise ConfigError("--set changes parameters of attacks that are named",
+                          remedy="add --attack NAME, as in --attack batch-inversion --set batch=8")
     results = [Result(find_folder(run)) for run in runs]
-    table = probe_table(results, attack or ())
+    table = probe_table(results, attack or (), dict(map(parse_setting, overrides or ())))
     if picture:
         from pathlib import Path
 
@@ -107,7 +114,10 @@ def probe(
     for result in results:
         rows = [row for row in table if row["run"] == result.folder.name]
         columns = [column for column in table.columns if column != "run"]
-        Console(highlight=False).print(plain_table(result.folder.name, table, columns, rows))
+        console = Console(highlight=False)
+        console.print(plain_table(result.folder.name, table, columns, rows))
+        for name in dict.fromkeys(str(row["attack"]) for row in rows):
+            console.print(f"{name}: {assumption(name)}", markup=False)
 
 
 def verify(

@@ -19,7 +19,7 @@ from tequio.experiments.running.scenario import make_scenario
 from tequio.learners.kmeans import assign, inertia, jaccard_by_match, jaccard_of_pairs
 from tequio.learners.metrics import higher_is_better
 from tequio.learners.trees.tree import LEAF
-from tequio.probing.probes import probe
+from tequio.probing.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tequio.data.dataset import Dataset
     from tequio.experiments.running.store import Plain
-    from tequio.probing.target import View
+    from tequio.probing.probe import View
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tequio.errors import DataError
 from tequio.experiments.config.composition import algorithms_that, learners_for, topologies_for
 from tequio.experiments.config.toml import write_toml
 from tequio.federation.algorithm import part_types
+from tequio.probing.probe import assumption
 from tequio.registry import parameters_of, to_plain
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _TABLES = {"dataset": "data", "partition": "data.partition", "training": "local", "stage": "stages"}
 # Components that are a parameter of an algorithm, and an algorithm that takes them.
 _HOSTS = {"router": "flprotector", "filter": "icdta4fl", "encryption": "vertical-logistic"}
+ON_COMMAND_LINE = "probe"
+"""The kind of component that is no part of a config but is named on the command line."""
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -91,11 +94,18 @@ def describe(entry: Entry) -> Plain:
     listed = [{"name": one.name, "type": one.type, "required": one.required, "meaning": one.meaning,
                "default": None if one.required else _plain(one.default)} for one in parameters(entry.component)]
     return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "paper": entry.paper,
-            "about": about(entry.component.__doc__ or ""), "parameters": listed, "example": example(entry)}
+            "about": _about(entry), "parameters": listed, "example": example(entry)}
+
+
+def _about(entry: Entry) -> str:
+    told = about(entry.component.__doc__ or "")
+    return f"{told}\n\nHere {assumption(entry.name)}".strip() if entry.kind == ON_COMMAND_LINE else told
 
 
 def example(entry: Entry) -> str:
-    """A piece of TOML that uses the component, with its defaults written out."""
+    """A piece of TOML that uses the component, with its defaults written out; for a probe the command."""
+    if entry.kind == ON_COMMAND_LINE:
+        return f"tequio probe last --attack {entry.name}\n"
     if entry.example:
         return entry.example
     values = {"name": entry.name} | {one.name: _plain(one.default) for one in parameters(entry.component)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments.running.table import shown
-from tequio.probing.target import inverted, probed
+from tequio.probing.inverting import inverted
+from tequio.probing.target import probed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,9 +70,9 @@ def draw_reconstructions(results: Sequence[Result], path: Path) -> None:
     if len(runs[0].own.schema.shape) < 2:
         raise ConfigError(f"rows of '{results[0].config.data.name}' are no images", remedy="leave --picture out")
     found = [inverted(run, "coordinator", _MOST) for run in runs]
-    lines = {"original": [one.truth for one in found[0]]}
+    lines = {"original": [one.truth[0] for one in found[0]]}
     for result, rows in zip(results, found, strict=True):
-        lines[result.config.name] = [one.guess for one in rows]
+        lines[result.config.name] = [one.guess[0] for one in rows]
     _draw(lines, runs[0].bounds, path)
 
 

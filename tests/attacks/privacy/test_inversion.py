@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tequio.attacks.privacy.inference import squared_error
-from tequio.attacks.privacy.inversion import dense_row, first_dense_layer, label_of, matched_row, reconstructed
+from tequio.attacks.privacy.inversion import dense_row, first_dense_layer, label_of, reconstructed
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
-from tequio.learners.linear import SGDClassifier
 from tequio.learners.zoo import MLP, Logistic
 
 CLASSES = ("a", "b", "c", "d")
@@ -49,14 +48,6 @@ def test_one_output_tells_two_classes_by_its_sign():
         assert label_of(gradient_of(Logistic(), row)[1], 2) == label
 
 
-def test_matching_directions_finds_the_row_without_division():
-    row, learner = one_row(), MLP((12,), "tanh")
-    model, gradient = gradient_of(learner, row)
-    found = [matched_row(learner, SCHEMA, model, gradient, 2, (0.0, 1.0), np.random.default_rng(3)) for _ in range(2)]
-    assert squared_error(row.features[0], found[0]) < 1e-3
-    np.testing.assert_array_equal(found[0], found[1])
-
-
 def test_noise_of_the_length_of_the_gradient_hides_the_row():
     row, learner, rng = one_row(), MLP((12,)), np.random.default_rng(5)
     model, gradient = gradient_of(learner, row)
@@ -72,5 +63,3 @@ def test_layers_that_rows_do_not_enter_are_not_taken_for_dense_ones():
     assert first_dense_layer(convolution, SCHEMA) is None
     with pytest.raises(ConfigError, match="bias of the output layer"):
         label_of({"only.weight": np.zeros((4, 16))}, 4)
-    with pytest.raises(ConfigError, match="no gradient to match"):
-        matched_row(SGDClassifier(), SCHEMA, {}, {}, 0, (0.0, 1.0), np.random.default_rng(0))

@@ -83,6 +83,16 @@ def told(shadows: NDArray[np.float64], had: NDArray[np.bool_], victims: NDArray[
     return chances
 
 
+def told_share(shadows: NDArray[np.float64], shares: NDArray[np.float64],
+               victims: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What share of each victim's rows has the property, by a regression on the attacker's own updates."""
+    from sklearn.linear_model import RidgeCV
+
+    regression: Any = RidgeCV(np.logspace(-6, 3, 19))
+    found: NDArray[np.float64] = np.clip(regression.fit(shadows, shares).predict(victims), 0.0, 1.0)
+    return found
+
+
 _MOST_DECIBELS = 100.0
 
 
