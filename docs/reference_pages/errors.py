@@ -10,7 +10,7 @@ from tequio.cli import errors as cli_errors
 AREAS = {
     "registry": "Components by name", "components": "Parameters of components",
     "data": "Reading, preparing and dealing data", "learners": "Models and training",
-    "federation": "Parties, rounds and rules", "privacy": "Privacy and encryption",
+    "federation": "Parties, rounds and rules", "noise": "Noise and coins", "privacy": "Privacy and encryption",
     "gate": "What a party lets through",
     "engines": "Engines, links and joining", "algorithms": "Algorithms", "attacks": "Attacks",
     "models": "Trained models", "experiments": "Configs and runs", "sklearn": "Estimators of scikit-learn",
