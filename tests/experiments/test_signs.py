@@ -159,6 +159,13 @@ def test_a_run_that_diverges_ends_early_with_a_whole_folder_that_says_so(tmp_pat
     assert (again.summary["stopped"], again.summary["rounds"]) == ("diverged", result.summary["rounds"])
 
 
+def test_what_is_advised_against_divergence_can_be_set(tmp_path):
+    X = RNG.normal(size=(400, 2)) * [1, 100]
+    rows = {"data": {"name": (X, 1e3 * X[:, 1]), "prepare": []}, "learner": "sgd-regressor"}
+    said = " ".join(tequio.run(GIVEN, output={"folder": str(tmp_path)}, **rows).warnings)
+    assert "set local.learning_rate = 0.01 or data.prepare" in said  # scikit-learn clips no gradients
+
+
 def test_an_attacked_run_may_end_in_any_way(tmp_path):
     scenario = make_scenario(complete({**GIVEN, "data": {"name": "iris", "partition": {"name": "iid", "parties": 5}},
                                        "attack": {"name": "sign-flip", "fraction": 0.4}}))

@@ -36,6 +36,7 @@ from tequio.federation.exchange import Announcement, Announcing
 from tequio.federation.federation import Federation, Traffic
 from tequio.federation.population import Party
 from tequio.gate.simulated import GatedEngine, policy_of
+from tequio.learners.learner import GradientLearner
 from tequio.models import folder
 from tequio.models.model import Model
 from tequio.privacy.dataset_ledger import DatasetLedger, fingerprint_of
@@ -322,7 +323,8 @@ class Run:
             self._spending.note(sha256)
             summary["privacy_over_runs"] = self._spending.statement()
         for sign in signs_in_results(self._config, summary["metrics"], final.constant, summary["stopped"],
-                                     self._cause):
+                                     self._cause, clips=isinstance(self._scenario.algorithm.components.learner,
+                                                                   GradientLearner)):
             self._warn(sign)
         self._recorder.event("stop", {"round": self._federation.round, "reason": summary["stopped"]})
         self._recorder.flush(sync=True)

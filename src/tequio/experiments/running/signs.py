@@ -139,11 +139,13 @@ def loss_of_ignorance(rows: Dataset) -> float:
 
 
 def signs_in_results(config: Config, metrics: Mapping[str, float], constant: str, stopped: str,
-                     cause: str = "") -> Iterator[str]:
-    """What the last evaluation shows; `cause` says where training met numbers that are none."""
+                     cause: str = "", *, clips: bool = True) -> Iterator[str]:
+    """What the last evaluation shows; `cause` says where training met numbers that are none, `clips` whether the
+    learner can limit gradients."""
+    steady = how_to_steady(config, clips)
     if stopped == "diverged":
         why = cause or f"its loss is more than {TOO_LARGE:,.0f} times that of a model that knows nothing"
-        yield f"the run has diverged: {why}; {how_to_steady(config)}"
+        yield f"the run has diverged: {why}; {steady}"
         return
     if constant:
         yield (f"the model answers '{constant}' for every test row; train longer (rounds = {2 * config.rounds}), or "
@@ -152,16 +154,16 @@ def signs_in_results(config: Config, metrics: Mapping[str, float], constant: str
     explained = next((metrics[name] for name in ("test.r2", "parties.r2.pooled", "validation.r2")
                       if metrics.get(name) is not None), 0.0)
     if explained < 0:
-        yield (f"the model is worse than always answering the mean (r2 = {explained:.3g}); {how_to_steady(config)}, or "
+        yield (f"the model is worse than always answering the mean (r2 = {explained:.3g}); {steady}, or "
                f"train longer (rounds = {2 * config.rounds})")
 
 
-def how_to_steady(config: Config) -> str:
+def how_to_steady(config: Config, clips: bool) -> str:
     """What to type where training leads nowhere."""
     rate = config.local.get("learning_rate")
     scaled = any("standardise" in str(step) or step == "auto" for step in config.data.prepare or ())
     advice = [f"set local.learning_rate = {rate / 10:g}"] if rate else []
-    advice += ["local.clip_norm = 1.0"] if "clip_norm" in config.local and not config.local["clip_norm"] else []
+    advice += ["local.clip_norm = 1.0"] if clips and config.local.get("clip_norm") == 0 else []
     advice += [] if scaled else ["data.prepare = [\"standardise\"]"]
     return " or ".join(advice) or "look at the columns: tequio init"
 
