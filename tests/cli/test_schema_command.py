@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -50,3 +51,31 @@ def test_classes_of_few_rows_and_pairs_without_a_column_are_refused(tequio, tabl
     code, _, err = tequio("data", "schema", table, "--unit", "kg")
     assert code == 2
     assert "type it as --unit COLUMN=kg" in " ".join(err.split())
+
+
+def test_what_is_said_of_a_table_names_options_and_these_act(tequio, table):
+    rows = "".join(f"P{row:03d},2024-01-{10 + row % 9},{'Ely' if row == 7 else 'Oslo'},{row % 2}\n"
+                   for row in range(ROWS))
+    table.write_text('"Patient ""ID""",seen at,a \'place\',risk\n' + rows)
+    code, _, err = tequio("data", "schema", table, "--target", "risk")
+    assert code == 0
+    typed = [shlex.split(line.rpartition(": ")[2]) for line in err.splitlines()]
+    assert typed == [["--kind", 'Patient "ID"=hashed'], ["--kind", "seen at=category"], ["--minimum-count", "1"]]
+    code, out, err = tequio("data", "schema", table, "--target", "risk", *(word for words in typed for word in words))
+    assert code == 0
+    assert err == ""
+    assert [column["kind"] for column in json.loads(out)["columns"]] == ["hashed", "category", "category"]
+
+
+def test_a_party_that_joins_is_answered_with_options_too(tequio, table, tmp_path):
+    (tmp_path / "token").write_text("none")
+    table.write_text(table.read_text().replace("50.5,", ","))
+    words = ("party", "join", tmp_path / "token", "--name", "north", "--data", table, "--target", "risk")
+    code, _, err = tequio(*words)
+    assert code == 3
+    assert "--missing drop" in " ".join(err.split())
+    assert "data.missing" not in err
+    code, _, err = tequio(*words, "--missing", "drop", "--kind", "town=hashed")
+    assert "note: column 'patient_id' looks like an id and is left out" in err
+    assert "--kind patient_id=hashed" in err
+    assert "'town'" not in err  # one rare category; and the token is what is wrong now

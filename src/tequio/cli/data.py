@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tequio.cli.errors import as_options
+
 if TYPE_CHECKING:
     from tequio.data.catalogue.entry import Facts
     from tequio.data.dataset import Dataset
@@ -122,11 +124,11 @@ def schema(
     from tequio.data.sharing import save_schema, shareable, shared_to_json
 
     said = {"target": target if target is None or len(target) > 1 else target[0], "minimum_count": minimum_count,
-            "ignore": ignore, "columns": dict(_pairs("kind", kind)) or None, "missing": missing}
+            "ignore": ignore, "columns": dict(pairs("kind", kind)) or None, "missing": missing}
     rows, minimum = _table_of(file, {key: value for key, value in said.items() if value is not None})
-    shared = shareable(rows, minimum or MINIMUM_COUNT, dict(_pairs("unit", unit)), others=others)
+    shared = shareable(rows, minimum or MINIMUM_COUNT, dict(pairs("unit", unit)), others=others)
     for note in rows.source.notes:
-        typer.echo(note, err=True)
+        typer.echo(note if file.suffix == ".toml" else as_options(note), err=True)
     if out is None:
         return typer.echo(shared_to_json(shared))
     save_schema(shared, out)
@@ -148,14 +150,15 @@ def _table_of(file: Path, said: Plain) -> tuple[Dataset, int | None]:
     return build("dataset", data.name, parameters).load().train, parameters.get("minimum_count")
 
 
-def _pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
+def pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
+    """Columns and what is said of them, as they are typed: --unit weight=kg."""
     from tequio.errors import ConfigError
 
-    pairs = [(name, value) for name, _, value in (text.rpartition("=") for text in given or [])]
-    for (name, value), text in zip(pairs, given or [], strict=True):
+    said = [(name, value) for name, _, value in (text.rpartition("=") for text in given or [])]
+    for (name, value), text in zip(said, given or [], strict=True):
         if not name or not value:
             raise ConfigError(f"--{option} {text} names no column", remedy=f"type it as --{option} COLUMN={value}")
-    return pairs
+    return said
 
 
 def _listed(entry: Entry) -> Plain:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,9 @@ from tequio.errors import TequioError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_SETTING = re.compile(r"""data\.(?:(ignore|missing|minimum_count|target|id)|columns\.("(?:[^"\\]|\\.)*"|[\w-]+)) = """
+                      r"""(\["(?:[^"\\]|\\.)*"\]|"\w+"|'\w+'|\d+)""")
 
 INTERRUPTED = 130
 UNEXPECTED = 70
@@ -34,6 +40,19 @@ def show(error: BaseException, *, debug: bool) -> int:
     _panel("unexpected error", f"{type(error).__name__}: {error}\n{_place(error)}",
            "this is a mistake in tequio or in a plugin; please report it with what --debug prints", "")
     return UNEXPECTED
+
+
+def as_options(text: str) -> str:
+    """What says which key of a config to set, as options of a command that reads one table."""
+    def option(found: re.Match[str]) -> str:
+        key, column, value = found.groups()
+        said = json.loads(f'"{value[1:-1]}"' if value[0] == "'" else value)
+        if not column:
+            return f"--{key.replace('_', '-')} {shlex.quote(str(said[0] if isinstance(said, list) else said))}"
+        name = json.loads(column) if column.startswith('"') else column
+        return f"--kind {shlex.quote(f'{name}={said}')}"
+
+    return _SETTING.sub(option, text)
 
 
 def _notes(error: TequioError, debug: bool) -> str:

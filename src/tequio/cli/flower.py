@@ -11,6 +11,7 @@ from tequio.cli.party import (
     Data,
     Id,
     Ignore,
+    Kind,
     MappingFile,
     MinimumCount,
     Missing,
@@ -59,6 +60,7 @@ def join(
     schema: SchemaFile = None,
     mapping: MappingFile = None,
     ignore: Ignore = None,
+    kind: Kind = None,
     minimum_count: MinimumCount = 10,
     missing: Missing = "error",
     prepare: Prepare = None,
@@ -68,7 +70,8 @@ def join(
     """Make a party's folder for its SuperNode. Nothing is sent anywhere."""
     from tequio.engines.network.homes import PartyHome
 
-    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count,
+                       kind)
     called, holding = look_at(name or party, facts)
     PartyHome.create(home, called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\n\n"

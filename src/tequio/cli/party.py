@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tequio.errors import ConfigError, MissingExtra
+from tequio.cli.errors import as_options
+from tequio.errors import ConfigError, DataError, MissingExtra
 
 if TYPE_CHECKING:
     from tequio.engines.network.holding import Holding
@@ -30,9 +31,11 @@ SchemaFile = Annotated[Path | None, typer.Option(help="The schema file that all 
 MappingFile = Annotated[Path | None, typer.Option(help="What your table calls, measures or codes otherwise; tequio "
                                                        "party check proposes one.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column of yours to leave out.")]
+Kind = Annotated[list[str] | None, typer.Option(metavar="COLUMN=KIND", help="Without a schema: what a column holds "
+                                                "where it is not what it looks like.")]
 MinimumCount = Annotated[int, typer.Option(min=1, help="Without a schema: let others hear of no category or class of "
                                                        "fewer rows.")]
-Missing = Annotated[str, typer.Option(help="Of missing values: error, drop, median or category.")]
+Missing = Annotated[str, typer.Option(help="Of missing values: error, drop, keep, median or category.")]
 Prepare = Annotated[list[str] | None, typer.Option(help="Steps that your rows go through by themselves.")]
 Partition = Annotated[Path | None, typer.Option(help="With catalogue:NAME, the config that deals it.")]
 Share = Annotated[str, typer.Option(help="With catalogue:NAME, whose share it is.")]
@@ -52,6 +55,7 @@ def join(
     schema: SchemaFile = None,
     mapping: MappingFile = None,
     ignore: Ignore = None,
+    kind: Kind = None,
     minimum_count: MinimumCount = 10,
     missing: Missing = "error",
     prepare: Prepare = None,
@@ -62,7 +66,8 @@ def join(
     from tequio.engines.network.enrolment import join as enrol
     from tequio.engines.network.homes import read_token
 
-    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count)
+    facts = data_facts(data, target, id, schema, missing, prepare, partition, query, mapping, ignore, minimum_count,
+                       kind)
     called, holding = look_at(name or party, facts)  # what is wrong is said before the token is used up
     pinned = enrol(home, read_token(token), called, {"data": facts})
     typer.echo(f"party         {called}, {holding.rows} rows\nfolder        {home}\ncoordinator   {pinned}\n\n"
@@ -302,13 +307,15 @@ def _show_ledger(found: Plain) -> None:
 
 def data_facts(data: str, target: str, id: str, schema: Path | None, missing: str, prepare: list[str] | None,
                partition: Path | None, query: str = "", mapping: Path | None = None, ignore: list[str] | None = None,
-               minimum_count: int = 10) -> Plain:
+               minimum_count: int = 10, kind: list[str] | None = None) -> Plain:
     """What a party notes about its data when it joins."""
+    from tequio.cli.data import pairs
+
     return _share(data, partition) if data.startswith(_SHARE) else {
         **_table(data, query), "target": target or None, "id": id or None, "missing": missing, "prepare": prepare or [],
         "schema_path": str(schema.resolve()) if schema is not None else None,
         "mapping_path": str(mapping.resolve()) if mapping is not None else None, "ignore": ignore or [],
-        "minimum_count": minimum_count}
+        "minimum_count": minimum_count, "columns": dict(pairs("kind", kind)) or None}
 
 
 def _table(data: str, query: str) -> Plain:
@@ -333,9 +340,12 @@ def look_at(name: str, facts: Plain) -> tuple[str, Holding]:
 
     if not name:
         raise ConfigError("this party has no name", remedy="give it one: --name NAME")
-    holding = open_holding(name, facts)
+    try:
+        holding = open_holding(name, facts)
+    except DataError as cause:
+        raise DataError(cause.message, remedy=as_options(cause.remedy), column=cause.column) from cause
     for note in holding.notes if isinstance(holding, OwnRows) else ():
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: {as_options(note)}", err=True)
     return name, holding
 
 
