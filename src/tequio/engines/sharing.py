@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import OrderedDict
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,7 @@ from tequio.data.mapped import Mapped, mapped_rows
 from tequio.data.partition import Partition, Split
 from tequio.errors import EngineError
 from tequio.federation import payload as payloads
-from tequio.federation.population import PartyData, Population
+from tequio.federation.population import PartyData, Population, Roster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +58,7 @@ def lay_out(population: Population, *, here: bool = True,
         "names": _listed(partition.names), "holds_target": _listed(partition.holds_target),
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
         "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
+        "pinned": None if population.pinned is None else list(astuple(population.pinned)),
         "labels": _listed(partition.labels), "views": [[party, _rows_of_parts(population, party)] for party in split],
     }
     arrays = _arrays_of(dataset, partition)
@@ -82,7 +83,11 @@ def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Populatio
     views = OrderedDict((party, PartyData(*(replace(partition.view(dataset, party), rows=rows) for rows in parts)))
                         for party, parts in plan["views"])
     return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
-                      dict(plan["overrides"]), views)
+                      dict(plan["overrides"]), views, None if plan["pinned"] is None else _roster(*plan["pinned"]))
+
+
+def _roster(agreed: bytes, parties: int, keys: Sequence[bytes], own: bytes, folder: str) -> Roster:
+    return Roster(agreed, parties, tuple(keys), own, folder)
 
 
 def write_population(population: Population, folder: Path, split: Sequence[int] = ()) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
-    from tequio.federation.population import Population
+    from tequio.federation.population import Population, Roster
     from tequio.federation.stages import Stage
     from tequio.federation.task import AnyTask
 
@@ -107,6 +107,11 @@ class Announcing(Protocol):
 
     def announce(self, announcement: Announcement) -> None:
         """Remember what to tell them."""
+        ...
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part in the run that was announced, and by which key each signs."""
         ...
 
     def finish(self) -> None:

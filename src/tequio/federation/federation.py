@@ -12,7 +12,7 @@ from annotated_types import Ge, Interval
 
 from tequio.errors import DataError, PartyError, PayloadError, QuorumError, TequioError
 from tequio.federation.clock import TimedAsk
-from tequio.federation.exchange import Failure, Order, Replies
+from tequio.federation.exchange import Announcing, Failure, Order, Replies
 from tequio.federation.payload import R, numbers_in
 from tequio.federation.rng import Streams, stream
 from tequio.federation.task import S, TimedSettings, fault_of, fault_of_columns
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tequio.federation.clock import Clock
     from tequio.federation.exchange import Engine, Outcome, Reply
     from tequio.federation.payload import Payload
-    from tequio.federation.population import Population
+    from tequio.federation.population import Population, Roster
     from tequio.federation.stages import Stage
     from tequio.federation.task import Task
     from tequio.federation.topology import Topology
@@ -82,7 +82,7 @@ class Federation:
     `validation` are rows of the coordinator's own, by which it may judge models; `root` are those that it trains on
     itself, for aggregators that compare updates with its own. No party holds them. `notary` keeps the signed transcript
     of a run whose sums are verified. `secret` is a seed that is published nowhere, where it has to be secret who takes
-    part.
+    part. `agreed` is the randomness that parties made together, for stages whose parties check each other.
     """
 
     population: Population = field(repr=False)
@@ -98,6 +98,7 @@ class Federation:
     root: Dataset | None = field(default=None, repr=False)
     notary: Any = field(default=None, repr=False)
     secret: int | None = field(default=None, repr=False)
+    agreed: Payload = field(default_factory=dict, repr=False)
     _tickets: int = 0
     _eligible: NDArray[np.int64] | None = None
     _groups: tuple[list[str], NDArray[np.int64]] | None = None
@@ -109,6 +110,11 @@ class Federation:
     def schema(self) -> Schema:
         """What the parties' columns and target mean: agreed, not private."""
         return self.population.schema
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part, and by which key each signs: as announced, or simulated."""
+        return self.engine.roster if isinstance(self.engine, Announcing) else self.population.roster
 
     @property
     def sizes(self) -> NDArray[np.int64]:

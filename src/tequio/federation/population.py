@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
@@ -26,6 +27,9 @@ RESERVED_NAMES = ("coordinator", "server", "aggregator")
 LEAST_BATCH = "least_batch"
 """The setting by which a party's owner says on how many rows each step of its training rests at least."""
 
+LEAST_COHORT = "least_cohort"
+"""The setting by which a party's owner says of how many parties a sum is made at least."""
+
 _REMEMBERED_VIEWS = 2048
 
 
@@ -46,9 +50,26 @@ class PartyData:
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
 
+@dataclass(frozen=True)
+class Roster:
+    """Who takes part in a run, for what parties sign: the hash of what all were announced, how many there are, and the
+    public key of each.
+
+    At a party `own` is its private key, and `folder` is where it writes down what only moves forward. In a simulation
+    there are no keys: they follow from the hash.
+    """
+
+    agreed: bytes
+    parties: int
+    keys: tuple[bytes, ...] = ()
+    own: bytes = field(default=b"", repr=False)
+    folder: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Who the parties are and what each holds. `overrides` are per-party settings (its own hyper-parameters)."""
+    """Who the parties are and what each holds. `overrides` are per-party settings (its own hyper-parameters), `pinned`
+    is the roster of parties that are not simulated."""
 
     dataset: Dataset
     partition: Partition
@@ -56,6 +77,7 @@ class Population:
     seed: int = 0
     overrides: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     _views: OrderedDict[int, PartyData] = field(default_factory=OrderedDict, repr=False)
+    pinned: Roster | None = None
 
     def __post_init__(self) -> None:
         for name in RESERVED_NAMES:
@@ -69,6 +91,11 @@ class Population:
     def schema(self) -> Schema:
         """Schema of the whole data."""
         return self.dataset.schema
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part: as announced, or simulated by the seed."""
+        return self.pinned or Roster(sha256(f"simulated|{self.seed}|{len(self)}".encode()).digest(), len(self))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -197,6 +224,11 @@ class Party:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns as the federation knows them, those that others hold included."""
         return self._home().schema.names
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part in the run, and by which key each signs."""
+        return self._home().roster
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tequio.errors import PermissionDenied
+from tequio.privacy.updates import JOINT
 from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `work` are the tables of its config that decide what is done with rows, `components` all components that tasks may
     come with, `stages` those of updates. `index` and `overrides` are this party's own. `predicts` and `tell` belong to
-    a question to a trained model, `columns` to parties that hold different columns of the same rows.
+    a question to a trained model, `columns` to parties that hold different columns of the same rows. `keys` are those
+    by which parties sign, in the order of the roster, where they check each other.
     """
 
     name: Name
@@ -81,6 +83,7 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preparation: AnnouncedSteps = AnnouncedSteps()
     predicts: Name = ""
     tell: Name = ""
+    keys: Annotated[list[Annotated[bytes, Meta(max_length=64)]], Meta(max_length=MOST_PARTIES)] = []
 
     def __post_init__(self) -> None:
         if self.index >= self.parties:
@@ -90,6 +93,8 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not (isinstance(place, list) and len(place) == 2 and all(isinstance(part, str) for part in place)
                     and isinstance(component.get("parameters"), dict)):
                 raise ValueError("a component has a kind, a name and parameters")
+        if self.keys and not len(self.keys) == len(set(self.keys)) == self.parties:
+            raise ValueError("its roster does not have one key of each party")
         if shadowed := self._own.keys() & self.work.keys() - {"algorithm"}:
             raise ValueError(f"its work says '{min(shadowed)}' again")
         algorithm = self.work.get("algorithm", {"name": self.algorithm})
@@ -98,8 +103,9 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _own(self) -> Payload:
+        keys = {"keys": sha256(b"".join(self.keys)).hexdigest()} if self.keys else {}
         return {"name": self.name, "algorithm": self.algorithm, "rounds": self.rounds, "parties": self.parties,
-                "roster": self.roster, "seed": self.seed, "split": msgspec.structs.asdict(self.split),
+                "roster": self.roster, **keys, "seed": self.seed, "split": msgspec.structs.asdict(self.split),
                 "overrides": self.overrides, "learner": self.learner, "stages": self.stages,
                 "steps": self.preparation.steps, "columns": self.columns,
                 "components": [_without_what_comes_later(component) for component in self.components],
@@ -114,6 +120,17 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def hash(self) -> str:
         """The hash of what a person approves."""
         return hash_of(self.asked)
+
+    @property
+    def agreed(self) -> bytes:
+        """The hash of what all parties of the run are announced alike."""
+        return bytes.fromhex(hash_of({**self.asked, "overrides": {}, "columns": None}))
+
+    @property
+    def signed(self) -> bool:
+        """Whether a stage of the run lets parties check each other's signatures."""
+        return any(component[COMPONENT_KEY][0] == "stage" and component[COMPONENT_KEY][1] in JOINT
+                   for component in self.components)
 
 
 FILLED_IN = frozenset({"expected", "arrays", "moves", "grid"})

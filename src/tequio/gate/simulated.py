@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome
-from tequio.federation.population import LEAST_BATCH
+from tequio.federation.population import LEAST_BATCH, LEAST_COHORT
 from tequio.federation.rng import stream
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement, roster_of
@@ -72,9 +72,10 @@ class GatedEngine:
     def open(self, population: Population) -> None:
         """Judge the run at every party, and open the engine."""
         self._population = population
-        least, own = self.policy.least_batch, population.overrides
-        self.engine.open(population if least < 2 else replace(population, overrides={
-            party: {**own.get(party, {}), LEAST_BATCH: least} for party in range(len(population))}))
+        wants = {key: value for key, value in ((LEAST_BATCH, self.policy.least_batch),
+                                               (LEAST_COHORT, self.policy.minimum_parties)) if value > 1}
+        self.engine.open(population if not wants else replace(population, overrides={
+            party: {**population.overrides.get(party, {}), **wants} for party in range(len(population))}))
         for party in range(min(len(population), _MOST_NAMES_IN_ROSTER)):
             try:
                 judge_run(self.policy, self._gate(party).announcement, "here", self._gate(party).rows.all)

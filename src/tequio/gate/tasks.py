@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tequio import registry
 from tequio.errors import ConfigError
 from tequio.federation.task import Task
-from tequio.privacy.updates import PROTOCOL_TASKS
+from tequio.privacy.updates import JOINT, PROTOCOL_TASKS
 from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def tasks_of_run(announcement: Announcement) -> frozenset[str]:
     found = tasks_of(frozenset({*named, ("algorithm", announcement.algorithm)}))
     stages = {str(name) for kind, name in (component[COMPONENT_KEY] for component in announcement.components)
               if kind == "stage"}
-    found |= {task for task in PROTOCOL_TASKS if task.partition(".")[0] in stages}
+    protocols = stages | {"joint"} if stages & JOINT else stages
+    found |= {task for task in PROTOCOL_TASKS if task.partition(".")[0] in protocols}
     found |= {PREPARING} if announcement.preparation.steps else frozenset()
     adoption = asked.get("adoption")
     return found | _ADOPTION if isinstance(adoption, Mapping) and (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays
 
 PROTOCOL_TASKS = frozenset({
+    "joint.commit", "joint.open", "joint.learn",
     "secure-sum.keys", "secure-sum.shares", "secure-sum.masked", "secure-sum.unmask",
     "encrypted-sum.hello", "encrypted-sum.hand", "encrypted-sum.take", "encrypted-sum.encrypt", "encrypted-sum.decrypt",
     "verified.prove", "verified.check", "attested.challenge", "attested.check",
@@ -38,6 +39,9 @@ PROTOCOL_TASKS = frozenset({
 They carry no update of themselves: what a party releases in them it has held since a task whose reply passed all stages
 of the run, or is a key, a share or a proof.
 """
+
+JOINT = frozenset({"secure-sum", "one-shot-sum"})
+"""Stages whose parties sign what they send by the keys of the run's roster, and make randomness together."""
 
 Numbers = NDArray[np.floating]
 

@@ -125,6 +125,18 @@ def requested_key(request_pem: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
+def certified_key(certificate_pem: bytes) -> bytes:
+    """The public key of a certificate, as a compressed point."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = x509.load_pem_x509_certificate(certificate_pem).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise PermissionDenied("this certificate is not of a key on an elliptic curve")
+    return key.public_bytes(form.Encoding.X962, form.PublicFormat.CompressedPoint)
+
+
 def belong_together(identity: Identity) -> bool:
     """Whether a certificate is of the key beside it."""
     from cryptography import x509

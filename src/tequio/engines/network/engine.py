@@ -32,8 +32,10 @@ from tequio.engines.network.wire import LOWEST, Declined, Part, TaskFailed, Task
 from tequio.errors import EngineError, PayloadError, RunError
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Announcement, Failure, Outcome, Reply
-from tequio.gate.announcement import roster_of
-from tequio.registry import register
+from tequio.federation.population import Roster
+from tequio.gate.announcement import read_announcement, roster_of
+from tequio.privacy.updates import JOINT
+from tequio.registry import COMPONENT_KEY, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +136,8 @@ class NetworkEngine:
         self._last: dict[int, int] = {}
         self._snapshots: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._common: tuple[Payload, Part, bytes] | None = None
+        self._keys: list[bytes] = []
+        self.roster = Roster(b"", 0)
 
     def announce(self, announcement: Announcement) -> None:
         """Which run this is, for the parties to judge."""
@@ -151,6 +155,9 @@ class NetworkEngine:
         with self.others_turn():
             present = hub.expect(names, self._terms.wait, self.say)
         self._check_shares([present[name].share for name in names], names)
+        self._keys = [present[name].key for name in names]
+        if "keys" in (facts := self.facts_for(population, 0)):
+            self.roster = Roster(read_announcement(facts).agreed, len(names), tuple(self._keys))
         self._mailbox = RunMailbox(self._announcement.run, names,
                                    [Part(payloads.encode(self.facts_for(population, party)))
                                     for party in range(len(names))], lowest=self.lowest)
@@ -248,7 +255,10 @@ class NetworkEngine:
         held = {} if columns is None else {"columns": [population.schema.features[column].name
                                                        for column in columns[party].tolist()]}
         names = [population.name(index) for index in range(len(population))]
-        return {**self._announcement.facts, "index": party, "parties": len(population), "seed": population.seed,
+        signed = any(spec[COMPONENT_KEY][0] == "stage" and spec[COMPONENT_KEY][1] in JOINT
+                     for spec in self._announcement.facts.get("components", ()))
+        keys = {"keys": self._keys} if signed else {}
+        return {**self._announcement.facts, **keys, "index": party, "parties": len(population), "seed": population.seed,
                 "roster": roster_of(names),
                 "split": {"validation": split.validation, "test": split.test, "stratify": split.stratify},
                 "overrides": dict(population.overrides.get(party, {})), **held}

@@ -27,6 +27,7 @@ from tequio.engines.network.certificates import (
     belong_together,
     days_left,
     fingerprint,
+    load_key,
     make_authority,
     make_server,
     role_name,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 
 PORT = 8470
+SIGNING = "signing.key"
 CHANGING = threading.RLock()
 """Held while the list of parties changes: the service answers in several threads."""
 
@@ -321,6 +323,16 @@ class PartyHome:
             return Identity(key, mark + certificate)
         return Identity(read_required(self.folder / "party.key", _PARTY_REMEDY),
                         read_required(self.folder / "party.pem", _PARTY_REMEDY))
+
+    @property
+    def signing_key(self) -> bytes:
+        """The private key by which the party signs what it sends to others: that of its certificate. Where others make
+        the link it has none, and makes a key of its own."""
+        if (self.folder / _RENEWED).is_file() or (self.folder / "party.key").is_file():
+            return load_key(self.identity.key).private_numbers().private_value.to_bytes(32, "big")
+        path = private_folder(self.folder) / SIGNING
+        create_private(path, secrets.token_bytes(32))
+        return path.read_bytes()
 
     def renew(self, key: bytes, certificate: bytes) -> None:
         """Use another key and certificate from now on; they are one file, so that they change at once."""

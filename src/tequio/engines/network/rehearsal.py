@@ -18,9 +18,9 @@ from msgspec import structs
 
 from tequio.data.dataset import Dataset, schema_from_json
 from tequio.data.sharing import load_schema
-from tequio.engines.network.files import private_folder
+from tequio.engines.network.files import create_private, private_folder
 from tequio.engines.network.holding import OwnRows
-from tequio.engines.network.homes import PartyHome
+from tequio.engines.network.homes import SIGNING, PartyHome
 from tequio.engines.network.site import REHEARSAL, Site
 from tequio.engines.network.telemetry import Telemetry
 from tequio.engines.network.wire import Declined, Ready, clipped
@@ -203,13 +203,15 @@ _FOLDER, _LEDGER = "rehearsal", "ledger"
 
 
 def _home(own: PartyHome, *, new: bool) -> PartyHome:
-    """The folder of a stand-in: it knows the coordinator and what was spent, and has secrets of its own."""
+    """The folder of a stand-in: it knows the coordinator and what was spent, signs by the party's key, and has secrets
+    of its own."""
     if not new:
         return PartyHome(own.folder / _FOLDER)
     _clear(own)
     folder = private_folder(own.folder / _FOLDER)
     if (own.folder / "authority.pem").exists():
         copyfile(own.folder / "authority.pem", folder / "authority.pem")
+    create_private(folder / SIGNING, own.signing_key)
     return PartyHome(folder)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tequio import __version__
 from tequio.engines.network import enrolment
-from tequio.engines.network.certificates import role_of
+from tequio.engines.network.certificates import certified_key, role_of
 from tequio.engines.network.enrolment import RENEW_WITHIN_DAYS, RenewingCoordinator
 from tequio.engines.network.grpc_setup import LINK, SERVER_OPTIONS, require_grpc
 from tequio.engines.network.homes import CoordinatorHome
@@ -196,7 +196,7 @@ class Service:
             await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)  # a party dials again later
         try:
             role = self._admitted(called, certificate)
-            hello = await asyncio.wait_for(self._hello(requests, called, role), _SECONDS_FOR_HELLO)
+            hello = await asyncio.wait_for(self._hello(requests, called, role, certificate), _SECONDS_FOR_HELLO)
         except Exception as cause:
             await self._refuse(context, cause)
             return
@@ -215,7 +215,7 @@ class Service:
                        f"coordinator token '{called}' and, there, tequio party join TOKEN")
         return role
 
-    async def _hello(self, requests: AsyncIterator[bytes], name: str, role: str) -> Hello:
+    async def _hello(self, requests: AsyncIterator[bytes], name: str, role: str, certificate: bytes) -> Hello:
         hello, _ = from_party(await anext(aiter(requests), b""))
         if not isinstance(hello, Hello):
             raise PayloadError("a link has to begin with a greeting")
@@ -223,6 +223,9 @@ class Service:
             raise PermissionDenied(f"party '{name}' says that it is '{hello.name[:80]}'",
                                    remedy="use the folder that this party joined with")
         check_version(hello)
+        if hello.key and hello.key != certified_key(certificate):
+            raise PermissionDenied(f"party '{name}' signs by another key than its certificate has",
+                                   remedy="start it again: its certificate was renewed")
         if hello.aggregator != (role == "aggregator" and isinstance(self._home, CoordinatorHome)):
             raise PermissionDenied(
                 f"party '{name}' did not join as an aggregator" if hello.aggregator else

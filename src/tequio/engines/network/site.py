@@ -35,17 +35,20 @@ from tequio.engines.network.wire import (
 from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order
-from tequio.federation.population import LEAST_BATCH
+from tequio.federation.population import LEAST_BATCH, LEAST_COHORT, Roster
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import refused
 from tequio.gate.release import released
+from tequio.privacy.aggregation.identities import public_half
+from tequio.privacy.aggregation.one_way import erase_secrets
 from tequio.privacy.dataset_ledger import fingerprint_of
 from tequio.privacy.updates import PROTOCOL_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from tequio.data.dataset import Dataset
     from tequio.engines.network.bounded import Runner
@@ -65,7 +68,7 @@ REHEARSAL = "rehearsal"
 """The key of an announcement which says that the run is only tried out, on made-up rows."""
 
 _MEGABYTE = 1 << 20
-_SPLITS = "split.json"
+_SPLITS, _ONE_WAY = "split.json", "one way"
 
 
 class _TaskError(EngineError):
@@ -103,7 +106,7 @@ class Site:
     def greeting(self) -> Hello:
         """Who this party is, and as much about its data as its policy lets it say."""
         return Hello(self._holding.name, LOWEST, HIGHEST, __version__, self.policy.told_rows(self._holding.rows),
-                     self._holding.schema, self._holding.share)
+                     self._holding.schema, self._holding.share, key=public_half(self._home.signing_key))
 
     def begin(self, run: str, announcement: bytes | memoryview) -> Ready | Waiting | Declined:
         """Judge a run that the coordinator announces."""
@@ -121,7 +124,7 @@ class Site:
                 self._runs[run] = self._asked(run, told, facts)
                 self._telemetry.note("question accepted", run=run, model=told.predicts)
                 return Ready(run)
-            population = self._population(told, facts, self._holding)
+            population = replace(self._population(told, facts, self._holding), pinned=self._pinned(told, folder))
             gate = self._gate(run, told, population)
             if self.policy.approval == "run" and (
                     waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate), gate.epsilon())):
@@ -156,6 +159,7 @@ class Site:
             self._telemetry.note("question over", run=run)
         elif engagement is not None:
             engagement.journal.end()
+            erase_secrets(self._home.run(run) / _ONE_WAY)
             self._telemetry.note("run over", run=run)
 
     def run(self, request: TaskRequest, parts: list[bytes | memoryview]) -> Record:
@@ -247,6 +251,16 @@ class Site:
         return Gate(self.policy, told, rows, population.schema, ledger=ledger, run=run,
                     by=self._authority or "coordinator")
 
+    def _pinned(self, told: Announcement, folder: Path) -> Roster | None:
+        """The roster of a run whose parties check each other, if this party's own key is in its place there."""
+        if not told.signed:
+            return None
+        own = self._home.signing_key
+        if not told.keys or told.keys[told.index] != public_half(own):
+            raise PermissionDenied("the run names another key for this party than it signs by, or none",
+                                   remedy="its certificate may have been renewed since: announce the run again")
+        return Roster(told.agreed, told.parties, tuple(told.keys), own, str(folder / _ONE_WAY))
+
     def _ledger_of_rows(self) -> DatasetLedger:
         """What was spent on this party's rows."""
         holding = self._holding
@@ -266,7 +280,8 @@ class Site:
 
     def _population(self, told: Announcement, facts: Payload, holding: Holding) -> Population:
         """The party's population in a run, under its own rules about rows, split and randomness."""
-        own = dict(told.overrides) | {"share_rows": self.policy.share_rows, LEAST_BATCH: self.policy.least_batch}
+        own = dict(told.overrides) | {"share_rows": self.policy.share_rows, LEAST_BATCH: self.policy.least_batch,
+                                       LEAST_COHORT: self.policy.minimum_parties}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:

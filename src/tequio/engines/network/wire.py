@@ -47,7 +47,8 @@ class Hello(Message, frozen=True, tag="hello"):
     """A party: who it is, which versions it speaks, and what its policy lets it say about its data.
 
     `share` says which simulated share it holds, if any: a hash of the data and of how they were dealt. An `aggregator`
-    holds no data and speaks for parties that dial it.
+    holds no data and speaks for parties that dial it. `key` is the public key by which the party signs: that of its
+    certificate, where it has one.
     """
 
     name: Name
@@ -58,6 +59,7 @@ class Hello(Message, frozen=True, tag="hello"):
     schema: Annotated[str, Meta(max_length=LARGEST_HEADER // 2)]
     share: Text = ""
     aggregator: bool = False
+    key: Annotated[bytes, Meta(max_length=64)] = b""
 
 
 class Welcome(Message, frozen=True, tag="welcome"):

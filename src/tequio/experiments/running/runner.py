@@ -120,6 +120,7 @@ class Situation:
     evaluation: Traffic = field(default_factory=Traffic)
     clock: Plain = field(default_factory=dict)
     privacy: Plain = field(default_factory=dict)
+    agreed: Plain = field(default_factory=dict)
 
     def to_plain(self) -> Plain:
         """For a checkpoint."""
@@ -129,7 +130,7 @@ class Situation:
     def from_plain(cls, facts: Plain) -> Situation:
         """Back from a checkpoint."""
         return cls(Progress(**facts["progress"]), facts["seconds"], Traffic(**facts["training"]),
-                   Traffic(**facts["evaluation"]), facts["clock"], facts.get("privacy", {}))
+                   Traffic(**facts["evaluation"]), facts["clock"], facts.get("privacy", {}), facts.get("agreed", {}))
 
 
 class Run:
@@ -191,7 +192,7 @@ class Run:
             self._let_ledger_know(state)
             return state
         self._situation = Situation.from_plain(checkpoint.facts)
-        self._federation.traffic = self._situation.training
+        self._federation.traffic, self._federation.agreed = self._situation.training, self._situation.agreed
         if self._federation.clock is not None:
             self._federation.clock.restore(self._situation.clock)
         if self._scenario.ledger is not None:
@@ -295,6 +296,7 @@ class Run:
         started = time.perf_counter()
         if self._spending is not None:
             self._spending.note()
+        self._situation.agreed = self._federation.agreed
         kept = self._recorder.flush(sync=True)
         write_checkpoint(self._folder, Checkpoint(self._federation.round, state, self._engine.states(),
                                                   self._situation.to_plain(), kept))

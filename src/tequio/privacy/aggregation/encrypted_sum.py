@@ -19,7 +19,7 @@ from tequio.errors import PayloadError, PermissionDenied, QuorumError, TequioErr
 from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed, SummingStage
 from tequio.federation.task import Reveals, TimedSettings, record, task
 from tequio.privacy.aggregation.ckks import BlindSum, decrypted, encrypted, fingerprint, new_key, without_secret
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights, in_sum
 from tequio.privacy.aggregation.keys import (
     derived,
     fresh_key,
@@ -91,7 +91,7 @@ class _Sum:
         self._stage, self._name, self._asked = stage, name, parties
         self._weights = weights
         self._shares = dict(zip(parties.tolist(), weights.shares.tolist(), strict=True))
-        self._phases = Phases("encrypted sum", federation, name, parties, _FEWEST)
+        self._phases = Phases("encrypted sum", federation, parties, _FEWEST, in_sum(name))
         self._settings = EncryptedSumSettings(largest=stage.largest, local=NO_TRAINING)
 
     def run(self, size: int, extra_counts: int) -> Summed:
@@ -118,7 +118,7 @@ class _Sum:
 
     def _agree(self) -> tuple[NDArray[np.int64], str]:
         """Parties that hold the same key, and which one: that which most have, or a new one."""
-        session = self._phases.session
+        session = self._phases.common["session"]
         hellos = self._phases.ask("hello", self._asked, say_hello, settings=self._settings,
                                   fault=lambda reply: _unsigned(reply.payload, reply.party, session))
         has = {reply.party: reply.payload["has"] for reply in hellos}

@@ -17,7 +17,7 @@ from tequio.federation.aggregation import weighted_mean
 from tequio.federation.stages import NUMBERS, StageSpec, Summed, SummingStage
 from tequio.federation.task import Reveals, TimedSettings, task
 from tequio.federation.topology import Hierarchical
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, in_sum
 from tequio.privacy.aggregation.secure_sum_tasks import InSum
 from tequio.privacy.updates import forget_older, held, hold, let_go
 from tequio.registry import register
@@ -58,7 +58,7 @@ class GroupSum(SummingStage):
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
               size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
         """Ask for the updates; what comes is one mean a group, or single updates where nobody stands on the way."""
-        phases = Phases("group sum", federation, name, parties, 1)
+        phases = Phases("group sum", federation, parties, 1, in_sum(name))
         weight_of = dict(zip(parties.tolist(), weights.tolist(), strict=True))
         groups = _groups(federation, federation.present(parties, f"dropout at {_PHASE}"))
         names = {party: [federation.name(other) for other in group] for group in groups for party in group}

@@ -90,24 +90,31 @@ NO_TRAINING = LocalTraining(steps=1, batch=1)
 """On the virtual clock the exchanges of a sum take the time of their messages only."""
 
 
+def in_sum(name: str) -> Payload:
+    """What messages of a sum say that knows itself by a random number, and the name of the update."""
+    return {"session": secrets.token_bytes(16), "name": name}
+
+
 @dataclass(frozen=True)
 class Phases:
-    """One sum under way: `what` is what it is called in errors, `fewest` how many parties must be left."""
+    """One sum under way: `what` is what it is called in errors, `common` what every message of it says, `fewest` how
+    many parties must be left."""
 
     what: str
     federation: Federation
-    name: str
     asked: NDArray[np.int64]
     fewest: int
-    session: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    common: Payload = field(default_factory=dict)
 
-    def ask(self, phase: str, parties: NDArray[np.int64], task: Task[S, R], payload: Payload | None = None,
+    def ask(self, phase: str, parties: NDArray[np.int64], task: Task[S, R], payload: Mapping[str, object] | None = None,
             each: Mapping[int, Payload] | None = None, *, settings: S, fewest: int | None = None,
-            fault: Callable[[Reply[R]], str] = lambda reply: "") -> Replies[R]:
-        """The sound answers of one phase; `fault` says what is wrong with an answer."""
+            fault: Callable[[Reply[R]], str] = lambda reply: "", lenient: bool = False) -> Replies[R]:
+        """The sound answers of one phase; `fault` says what is wrong with an answer. Where that is `lenient`, a party
+        that refuses has dropped out, and stops nothing."""
         present = self.federation.present(parties, f"dropout at {phase}")
-        replies = self._quiet.ask(present, task, {"session": self.session, "name": self.name, **(payload or {})},
-                                  settings=settings, each=each)
+        here = self._quiet if not lenient else replace(self._quiet, rules=replace(self._quiet.rules,
+                                                                                  on_failure="continue"))
+        replies = here.ask(present, task, {**self.common, **(payload or {})}, settings=settings, each=each)
         replies = self.without(replies, {reply.party: what for reply in replies if (what := fault(reply))})
         self.require(phase, len(replies), fewest)
         return replies

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import PayloadError, QuorumError
 from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed, SummingStage
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights, in_sum
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     SHARE_BYTES,
@@ -128,13 +128,13 @@ class _Sum:
         self._shares = dict(zip(parties.tolist(), weights.shares.tolist(), strict=True))
         self._settings = SecureSumSettings(threshold=stage.threshold, bits=stage.bits, largest=stage.largest,
                                            local=NO_TRAINING)
-        self._phases = Phases("secure sum", federation, name, parties,
-                              max(needed_of(len(parties), stage.threshold), _FEWEST))
+        self._phases = Phases("secure sum", federation, parties, max(needed_of(len(parties), stage.threshold), _FEWEST),
+                              in_sum(name))
 
     def run(self, size: int, extra_counts: int) -> Summed:
         """The weighted mean of those who sent a masked update."""
         offered = self._phases.ask("keys", self._asked, offer_keys, settings=self._settings,
-                                   fault=lambda reply: keys_fault(reply, self._phases.session))
+                                   fault=lambda reply: keys_fault(reply, self._phases.common["session"]))
         around = ring_of_neighbours(offered.parties, self._stage.degree(len(offered)),
                                     self._federation.rng("secure-sum neighbours"))
         dealt = self._deal(offered, around)
@@ -166,7 +166,7 @@ class _Sum:
                                   fault=lambda reply: shares_fault(reply, len(around[reply.party])))
         dealers = _with_enough_help({reply.party for reply in shares}, around, self._stage.threshold)
         self._phases.require("shares", len(dealers))
-        return Dealt(self._phases.session, {party: keys[party]["keys"] for party in sorted(dealers)},
+        return Dealt(self._phases.common["session"], {party: keys[party]["keys"] for party in sorted(dealers)},
                      {reply.party: reply.payload for reply in shares if reply.party in dealers}, around)
 
     def _collect(self, dealt: Dealt, size: int) -> Replies[Masked]:
