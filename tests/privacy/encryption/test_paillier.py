@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tequio.errors import ConfigError, EncryptionError
-from tequio.privacy.encryption.paillier_keys import power_from, products_of_powers, read_public, table_of_powers
+from tequio.privacy.encryption.numbers import to_bytes
+from tequio.privacy.encryption.paillier_keys import (
+    expanded,
+    power_from,
+    products_of_powers,
+    read_public,
+    table_of_powers,
+)
 from tequio.privacy.encryption.scheme import wrap
 from tequio.registry import build
 
@@ -67,18 +74,60 @@ def test_a_key_of_no_agreed_size_is_refused(bits):
 
 
 def test_a_key_of_another_size_than_agreed_on_is_refused():
-    with pytest.raises(EncryptionError, match="of 1024 bits was received where one of 2048 was agreed on"):
+    with pytest.raises(EncryptionError, match="of 1024 bits was received where one of 3072 was agreed on"):
         build("encryption", "paillier").public_key(secret("paillier").public.to_payload())
 
 
 def test_what_is_no_key_is_refused():
     payload = secret("paillier").public.to_payload()
     even = {**payload, "n": payload["n"] & np.array([254] + [255] * 127, np.uint8)}
-    for wrong in (even, {**payload, "base": payload["n"]}):
-        with pytest.raises(EncryptionError, match="not a Paillier key"):
+    for wrong, why in ((even, "not a Paillier key"), ({**payload, "roots": payload["n"]}, "without the proof"),
+                       ({"n": payload["n"]}, "without the proof")):
+        with pytest.raises(EncryptionError, match=why):
             read_public(wrong, 1024)
-    with pytest.raises(EncryptionError, match="without 'base'"):
-        build("encryption", "paillier", {"bits": 1024}).public_key({"n": payload["n"]})
+
+
+def malformed(kind):
+    """Moduli that share a factor with their own phi, and what their maker can offer as roots at best."""
+    p = gmpy2.next_prime(1 << 340)
+    if kind == "a square in it":
+        q = gmpy2.next_prime((3 << 1022) // p ** 2)
+        return p * p * q, p * (p - 1) * (q - 1)
+    q = 2 * ((3 << 1022) // (2 * p * p)) * p + 1
+    while not gmpy2.is_prime(q):
+        q += 2 * p
+    n = p * q
+    return n, (p - 1) * (q - 1)
+
+
+@pytest.mark.parametrize("kind", ["a square in it", "p divides q - 1"])
+def test_a_modulus_that_is_not_well_formed_cannot_be_proved(kind):
+    n, phi = malformed(kind)
+    assert n.bit_length() == 1024
+    inverse = gmpy2.invert(n // gmpy2.gcd(n, phi), phi // gmpy2.gcd(n, phi))
+    roots = [gmpy2.powmod(expanded(n, "root", number), inverse, n) for number in range(8)]
+    payload = {"n": to_bytes([n], 128)[0], "roots": to_bytes(roots, 128).ravel()}
+    assert gmpy2.gcd(n, phi) > 1
+    with pytest.raises(EncryptionError, match="proof does not hold"):
+        read_public(payload, 1024)
+
+
+def test_a_proof_is_that_of_one_key():
+    first, second = (secret("paillier", seed=seed).public.to_payload() for seed in (0, 5))
+    with pytest.raises(EncryptionError, match="proof does not hold"):
+        read_public({**first, "roots": second["roots"]}, 1024)
+
+
+def test_a_modulus_with_a_small_factor_is_refused():
+    """Eight roots prove what they are to prove only where no factor of n is below 2^16."""
+    n = 65521 * gmpy2.next_prime((3 << 1022) // 65521)
+    payload = secret("paillier").public.to_payload()
+    with pytest.raises(EncryptionError, match="not a Paillier key"):
+        read_public({**payload, "n": to_bytes([n], 128)[0]}, 1024)
+
+
+def test_the_default_length_is_that_of_128_bits_of_security():
+    assert build("encryption", "paillier").bits == 3072
 
 
 def test_primes_of_another_key_are_refused():
@@ -88,7 +137,7 @@ def test_primes_of_another_key_are_refused():
 
 
 def test_random_powers_too_short_for_the_key_are_refused():
-    with pytest.raises(ConfigError, match="at least 224"):
+    with pytest.raises(ConfigError, match="at least 256"):
         build("encryption", "paillier", {"power_bits": 100}).generate(drawing())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -126,13 +126,14 @@ class Paillier:
         randomness: keys and powers come from the operating system, or from streams (repeatable, for simulations only)
     """
 
-    bits: Literal[1024, 2048, 3072, 4096] = 2048
+    bits: Literal[1024, 2048, 3072, 4096] = 3072
     fraction_bits: Annotated[int, Interval(ge=1, le=48)] = 32
     whole_bits: Annotated[int, Interval(ge=0, le=24)] = 12
     factor_bits: Annotated[int, Interval(ge=1, le=48)] = 16
     factor_whole_bits: Annotated[int, Interval(ge=0, le=24)] = 8
     power_bits: Annotated[int, Ge(0)] = 0
     randomness: Origin = "system"
+    openings: ClassVar[int] = 0
 
     def generate(self, draw: Source) -> ExactSecret:
         """A new pair of keys."""
@@ -142,12 +143,12 @@ class Paillier:
     def public_key(self, payload: Payload) -> ExactKey:
         """The public part back from what crossed; a key of another length is refused."""
         self._sound()
-        return self._public(_read_public(_as_bytes(payload, ("n", "base")), self.bits))
+        return self._public(_read_public(_as_bytes(payload, ("n", "roots")), self.bits))
 
     def secret_key(self, payload: Payload) -> ExactSecret:
         """The whole key back from its holder's state."""
         self._sound()
-        return self._secret(_read_secret(_as_bytes(payload, ("n", "base", "p", "q")), self.bits))
+        return self._secret(_read_secret(_as_bytes(payload, ("n", "roots", "p", "q")), self.bits))
 
     def _public(self, key: Modulus) -> ExactKey:
         group = PaillierGroup(key, self.power_bits or self.bits // 2)
@@ -160,7 +161,7 @@ class Paillier:
     def _sound(self) -> None:
         if self.bits not in paillier_keys.KEY_BITS:
             raise ConfigError(f"a Paillier key has 1024, 2048, 3072 or 4096 bits, not {self.bits}",
-                              remedy="set bits = 2048")
+                              remedy="set bits = 3072")
         least = 2 * paillier_keys.STRENGTH[self.bits]
         if self.power_bits and self.power_bits < least:
             raise ConfigError(f"random powers of {self.power_bits} bits are too short for a key of {self.bits}",

@@ -1,5 +1,10 @@
 """Paillier's keys, with the base of short random powers of Damgård, Jurik and Nielsen (2010), and powers in bulk.
 
+Goldberg, Reyzin, Sagga, Baldimtsi: Efficient noninteractive certification of RSA moduli and beyond, ASIACRYPT 2019: a
+key comes with n-th roots of numbers that follow from it by a hash. With no prime factor below 2^16, eight of them prove
+but for a chance of 2^-128 that n shares no factor with phi(n), so that ciphertexts open to what was encrypted. The base
+follows from a hash too, so that its maker cannot choose it.
+
 The holder of the primes encrypts faster: modulo each prime's square apart, and for many rows at once. The ciphertexts
 are those that the public key would make of the same random powers.
 """
@@ -8,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, shake_256
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tequio.errors import EncryptionError, MissingExtra
-from tequio.privacy.encryption.numbers import below, from_bytes, to_bytes
+from tequio.privacy.encryption.numbers import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +35,8 @@ KEY_BITS = (1024, 2048, 3072, 4096)
 # NIST SP 800-57: the work, in bits, to factor a modulus of each length.
 STRENGTH = {1024: 80, 2048: 112, 3072: 128, 4096: 152}
 
+_SMALLEST_FACTOR, _ROOTS = 1 << 16, 8
+
 
 def need_gmpy2() -> ModuleType:
     """The package for long numbers."""
@@ -41,10 +48,19 @@ def need_gmpy2() -> ModuleType:
 
 @dataclass(frozen=True)
 class Modulus:
-    """The public part: n, and an n-th power whose own powers are the randomness of ciphertexts."""
+    """The public part: n, and the roots that prove it well formed."""
 
     n: int
-    base: int
+    roots: tuple[int, ...]
+
+    @cached_property
+    def base(self) -> int:
+        """An n-th power whose own powers are the randomness of ciphertexts."""
+        from gmpy2 import powmod
+
+        square = expanded(self.n, "base", 0) ** 2
+        base: int = powmod(-square % self.n, self.n, self.squared)
+        return base
 
     @cached_property
     def squared(self) -> int:
@@ -63,7 +79,7 @@ class Modulus:
 
     def to_payload(self) -> Payload:
         """The key as it crosses."""
-        return {"n": _array(self.n, self.bits // 8), "base": _array(self.base, self.bits // 4)}
+        return {"n": _array(self.n, self.bits // 8), "roots": to_bytes(self.roots, self.bits // 8).ravel()}
 
 
 @dataclass(frozen=True)
@@ -115,23 +131,37 @@ def generate(bits: int, draw: Source) -> Factors:
     q = _prime(bits // 2, draw)
     while p == q or gmpy2.gcd(p - 1, q - 1) != 2:
         q = _prime(bits // 2, draw)
-    n = p * q
-    root = gmpy2.mpz(below(int(n), draw))
-    while gmpy2.gcd(root, n) != 1:
-        root = gmpy2.mpz(below(int(n), draw))
-    return Factors(p, q, Modulus(n, gmpy2.powmod(-root * root % n, n, n * n)))
+    n, inverse = p * q, gmpy2.invert(p * q, (p - 1) * (q - 1))
+    return Factors(p, q, Modulus(n, tuple(gmpy2.powmod(expanded(n, "root", number), inverse, n)
+                                          for number in range(_ROOTS))))
 
 
 def read_public(payload: Payload, bits: int) -> Modulus:
     """The public part back from what crossed; a key of another length, or one that is none, is refused."""
     gmpy2 = need_gmpy2()
-    n, base = (_number(payload, name) for name in ("n", "base"))
+    n, roots = _number(payload, "n"), payload.get("roots")
     if n.bit_length() != bits:
         raise EncryptionError(f"a Paillier key of {n.bit_length()} bits was received where one of {bits} was agreed on",
                               remedy="let all parties use the same 'bits', and the key of this run's key holder")
-    if n % 2 == 0 or gmpy2.is_prime(n) or gmpy2.gcd(base, n) != 1 or not 1 < base < n * n:
+    if gmpy2.gcd(n, gmpy2.primorial(_SMALLEST_FACTOR)) != 1 or gmpy2.is_prime(n):
         raise EncryptionError("what was received is not a Paillier key", remedy="ask the key holder for it again")
-    return Modulus(n, base)
+    if not isinstance(roots, np.ndarray) or roots.dtype != np.uint8 or roots.size != _ROOTS * bits // 8:
+        raise EncryptionError("a Paillier key was received without the proof that it is well formed",
+                              remedy="ask the key holder for it again")
+    found = tuple(map(gmpy2.mpz, from_bytes(roots.reshape(_ROOTS, -1))))
+    if any(gmpy2.powmod(root, n, n) != expanded(n, "root", number) for number, root in enumerate(found)):
+        raise EncryptionError("a Paillier key was received whose proof does not hold: it is not well formed, and what "
+                              "is encrypted under it may say more than its sums", remedy="trust its key holder no more")
+    return Modulus(n, found)
+
+
+def expanded(n: int, purpose: str, number: int) -> int:
+    """A number below n that follows from n by a hash: one that n's maker could not choose."""
+    from gmpy2 import mpz
+
+    start = f"tequio/6/paillier {purpose} {number}|".encode() + _number_bytes(n)
+    found: int = mpz(int.from_bytes(shake_256(start).digest(n.bit_length() // 8 + 16), "little")) % n
+    return found
 
 
 def read_secret(payload: Payload, bits: int) -> Factors:
