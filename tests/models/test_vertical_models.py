@@ -17,7 +17,7 @@ from tequio.experiments.running.scenario import make_scenario
 from tequio.models.folder import load as load_model
 
 PLAIN = {"encryption": "plain"}
-KEYS = {"n", "base", "p", "q"}
+KEYS = {"n", "roots", "p", "q"}
 """Parts of Paillier keys: bytes."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from encrypted import holders, regression, trained, weights_of
-from joint import Transcript, federation_of, play
+from joint import Transcript, federation_of, kept, play
 
 from tequio.algorithms.vertical import regression_tasks as tasks
 from tequio.algorithms.vertical.conversation import PartyMissing
@@ -180,3 +181,32 @@ def test_an_opened_gradient_that_nobody_asked_for_is_refused():
 def test_a_dropped_out_party_pauses_the_round():
     with pytest.raises(PartyMissing, match="cannot go on without party"):
         play(regression(PAILLIER, local=LOCAL), federation_of(holders(40), dropout=1.0))
+
+
+def test_a_key_that_has_opened_enough_gives_way_to_another():
+    """With 20 openings a key lasts for eight batches of two gradients; training goes on as if nothing had happened."""
+    pytest.importorskip("tenseal")
+    local = LocalTraining(batch=10, learning_rate=0.5)
+    _, plain, _ = trained("plain", holders(40), 4, local=local)
+    algorithm, federation, state = trained({"name": "ckks", "openings": 20}, holders(40), 4, local=local)
+    assert weights_of(federation) == pytest.approx(weights_of(plain), abs=1e-3)
+    sent = [task for task, sender, _, _ in federation.engine.messages if sender == "coordinator"]
+    assert sent.count("regression.change key") == 2
+    held = kept(federation.engine.states()[2], tasks.KeptSecret)
+    assert held["opened"] == 16
+    made = algorithm.scheme().secret_key(held["secret"]).public
+    assert made.fingerprint == algorithm.scheme().public_key(state.memory["key"]).fingerprint
+
+
+def test_a_coordinator_that_asks_for_more_openings_than_a_key_may_do_is_refused():
+    """However often it asks, without having a new key made: the count is the key holder's."""
+    pytest.importorskip("tenseal")
+    algorithm, federation, state = trained({"name": "ckks", "openings": 20}, holders(40), 1)
+    public = algorithm.scheme().public_key(state.memory["key"])
+    settings = tasks.KeySettings(scheme=algorithm.scheme(), kind="logistic")
+    asked = {"hidden": {"0": public.send(public.encrypt([1.0], secrets.randbits), secrets.randbits)}}
+    already = kept(federation.engine.states()[2], tasks.KeptSecret)["opened"]
+    for _ in range(20 - already):
+        federation.ask([2], tasks.open_hidden, asked, settings=settings)
+    with pytest.raises(PartyError, match="may open 20 ciphertexts has opened 20, and was asked to open 1 more"):
+        federation.ask([2], tasks.open_hidden, asked, settings=settings)

@@ -79,7 +79,7 @@ def test_only_the_key_holder_has_the_secret_key(heard):
     states = federation.engine.states()
     key_holder = len(states) - 1
     own = kept(states[key_holder], KeptSecret)
-    assert set(own) == {"secret"}
+    assert set(own) == {"secret", "opened"}
     assert list(states[key_holder].values()) == [own]
     public = set(state.memory["key"])
     hidden = [array.tobytes() for name, array in own["secret"].items() if name not in public]
@@ -95,7 +95,7 @@ def test_messages_to_the_key_holder_are_hidden_ciphertexts_only(heard):
     key_holder = len(federation.engine.states()) - 1
     fields = {name for task, _, receiver, payload in federation.engine.messages if receiver == key_holder
               for name in payload}
-    assert fields == {"hidden"}
+    assert fields == {"hidden", "openings", "has"}
 
 
 def test_equal_residuals_never_cross_as_equal_ciphertexts(heard):

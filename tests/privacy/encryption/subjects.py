@@ -10,7 +10,7 @@ import pytest
 from tequio.privacy.encryption.numbers import seeded
 from tequio.registry import build
 
-SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {"products": 2}}
+SCHEMES = {"plain": {}, "paillier": {"bits": 1024}, "ckks": {"products": 2, "degree": 16384}}
 PACKAGES = {"paillier": "gmpy2", "ckks": "tenseal"}
 every_scheme = pytest.mark.parametrize("name", SCHEMES)
 exact_schemes = pytest.mark.parametrize("name", ["plain", "paillier"])

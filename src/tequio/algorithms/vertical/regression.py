@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from tequio.federation.task import AnyTask, Task
     from tequio.privacy.encryption.scheme import Encrypted, PublicKey
 
+_SCORED = 100
+"""Ciphertexts of scores or losses that are opened at once, at most: those of 400,000 rows."""
+
 S = TypeVar("S")
 R = TypeVar("R")
 
@@ -59,7 +62,7 @@ class VerticalRegression(VerticalAlgorithm):
     """What the two regressions share: all but their loss."""
 
     kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
-        CommonRows: ("scale",), tasks.OwnWeights: ("key", "weights"), tasks.KeptSecret: ("secret",),
+        CommonRows: ("scale",), tasks.OwnWeights: ("key", "weights"), tasks.KeptSecret: ("secret", "opened"),
         tasks.KeptByLabels: ("target", "calibration", "calibrated_in")}
     remembered_to_score: ClassVar[tuple[str, ...]] = ("key",)
 
@@ -90,21 +93,23 @@ class VerticalRegression(VerticalAlgorithm):
 
     def prepare(self, talk: Conversation, state: State) -> State:
         """The key holder makes the keys; everyone else gets the public part."""
-        key = talk.ask_one(require_key_holder(talk.federation), tasks.make_key, settings=self._with_key(),
-                           check=lambda reply, whose: self.scheme().public_key(reply["key"]))["key"]
+        key = self._made_key(talk, 0, "")
         talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=self._with_key())
         return state.next(key=key, losses=[])
 
     def step(self, talk: Conversation, state: State) -> State:
         """All batches of the round, then the loss, if stopping depends on it."""
         opened: dict[int, Payload] = {}
+        gradients = (_widest(talk.federation) + 1) * len(talk.roles.holders)
         for number, positions in enumerate(self._batches(talk.federation, state)):
+            state = self._with_openings(talk, state, gradients)
             opened = self._batch(talk, state, self._asked(talk, state, "train", positions, number), opened)
         ended = talk.ask(talk.roles.holders, tasks.residual, each=opened, settings=self._residual("end", 0.0, 0.0))
         digests = {talk.federation.name(reply.party): reply.payload["weights"] for reply in ended}
         model = {**state.model, "weights": digests}
         if not self.patience:
             return state.next(model)
+        state = self._with_openings(talk, state, _SCORED)
         return state.next(model, losses=[*state.memory["losses"], self._loss(talk, state)])
 
     def finished(self, state: State) -> str:
@@ -130,8 +135,8 @@ class VerticalRegression(VerticalAlgorithm):
     @classmethod
     def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
         """Parts of scores are added up under encryption, and the key holder opens what is padded."""
-        return (*super().tasks_of_prediction(), scoring.is_calibrated, scoring.part_of_scores, scoring.hide_scores,
-                tasks.open_hidden, scoring.keep_scores)
+        return (*super().tasks_of_prediction(), tasks.make_key, tasks.change_key, scoring.is_calibrated,
+                scoring.part_of_scores, scoring.hide_scores, tasks.open_hidden, scoring.keep_scores)
 
     @property
     def also_sent(self) -> tuple[object, ...]:
@@ -142,7 +147,7 @@ class VerticalRegression(VerticalAlgorithm):
         """The encryption."""
         table = {"name": self.encryption} if isinstance(self.encryption, str) else dict(self.encryption)
         if self._products() > 1 and table.get("name") == "ckks":
-            table = {"products": 2, **table}
+            table = {"products": 2, "degree": 16384, **table}
         made: Encryption = build("encryption", table.pop("name", "paillier"), table, where="algorithm.encryption")
         return made
 
@@ -197,12 +202,29 @@ class VerticalRegression(VerticalAlgorithm):
                 then: Task[tasks.KeySettings, R]) -> R:
         """Add up the scores of some rows under encryption and let the label holder go on with them; its answer."""
         holder, purpose = talk.roles.label_holder, f"scores {then.name}"
+        state = self._with_openings(talk, state, _SCORED)
         settings = scoring.ScoreSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose,
                                          parties=len(talk.roles.holders))
         total = encrypted_sum(talk, self._key(state), scoring.part_of_scores, "scores", request, settings)
         hidden = talk.ask_one(holder, scoring.hide_scores, {"scores": total}, settings=self._secret(f"hide {purpose}"))
         found = self._opened(talk, {"scores": hidden["hidden"]})
         return talk.ask_one(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._with_key())
+
+    def _with_openings(self, talk: Conversation, state: State, openings: int) -> State:
+        """With a key that may open so many ciphertexts more, where that is limited."""
+        if not self.scheme().openings:
+            return state
+        key = self._made_key(talk, openings, self._key(state).fingerprint)
+        if not key:
+            return state
+        talk.ask(talk.roles.holders, tasks.change_key, {"key": key}, settings=self._with_key())
+        return state.next(key=key)
+
+    def _made_key(self, talk: Conversation, openings: int, has: str) -> Payload:
+        """The key holder's public key, which may open so many ciphertexts; nothing where that is the one we have."""
+        return talk.ask_one(require_key_holder(talk.federation), tasks.make_key, {"openings": openings, "has": has},
+                            settings=self._with_key(),
+                            check=lambda reply, _: reply["key"] and self.scheme().public_key(reply["key"]))["key"]
 
     def _opened(self, talk: Conversation, hidden: dict[str, Payload]) -> dict[str, Payload]:
         """What the key holder makes of some hidden ciphertexts, by the same names."""

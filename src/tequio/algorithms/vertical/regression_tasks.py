@@ -23,7 +23,7 @@ from tequio.algorithms.vertical.quadratic import (
     target_scale,
 )
 from tequio.algorithms.vertical.rows import RowRequest, asked_rows, common_rows, design
-from tequio.errors import EncryptionError
+from tequio.errors import EncryptionError, PermissionDenied
 from tequio.federation.payload import Payload
 from tequio.federation.task import Done, Reveals, record, task
 from tequio.learners.dense import Memory, stepped
@@ -87,9 +87,10 @@ class GradientPad(TypedDict, total=False):
 
 
 class KeptSecret(TypedDict, total=False):
-    """What the key holder keeps."""
+    """What the key holder keeps: the key, and how many ciphertexts it has opened by it."""
 
     secret: Payload
+    opened: int
 
 
 class KeptByLabels(TypedDict, total=False):
@@ -111,11 +112,25 @@ class Key(TypedDict):
     key: Payload
 
 
+class ToOpen(TypedDict):
+    """How many ciphertexts are about to be opened, and the fingerprint of the key that the coordinator has."""
+
+    openings: int
+    has: str
+
+
 @task("regression.make key", settings=KeySettings, reply=Key, reveals=Reveals.NOTHING)
-def make_key(party: Party, payload: Payload, settings: KeySettings) -> Key:
-    """At the key holder: a new pair of keys; the public part leaves."""
-    secret = settings.scheme.generate(source(settings.scheme.randomness, party.rng("key")))
-    party.keep(KeptSecret, {"secret": secret.to_payload()})
+def make_key(party: Party, payload: ToOpen, settings: KeySettings) -> Key:
+    """At the key holder: the public part of a key that may open that many ciphertexts; a new one if need be.
+
+    Nothing is sent where that is the key that the coordinator has.
+    """
+    kept, scheme = party.recall(KeptSecret), settings.scheme
+    if kept and kept["opened"] + payload["openings"] <= scheme.openings:
+        public = scheme.secret_key(kept["secret"]).public
+        return {"key": {} if public.fingerprint == payload["has"] else public.to_payload()}
+    secret = scheme.generate(source(scheme.randomness, party.rng("key")))
+    party.keep(KeptSecret, {"secret": secret.to_payload(), "opened": 0})
     return {"key": secret.public.to_payload()}
 
 
@@ -127,6 +142,14 @@ def take_key(party: Party, payload: Key, settings: KeySettings) -> Done:
     party.keep(OwnWeights, {"key": payload["key"], "weights": np.zeros(columns(party, rows).shape[1]), "optimizer": {}})
     if holds_labels(party):
         party.keep(KeptByLabels, {"target": target_scale(settings.kind, rows.target)})
+    return {}
+
+
+@task("regression.change key", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
+def change_key(party: Party, payload: Key, settings: KeySettings) -> Done:
+    """Check and keep another public key; weights stay."""
+    settings.scheme.public_key(payload["key"])
+    party.keep(OwnWeights, {"key": payload["key"]})
     return {}
 
 
@@ -216,10 +239,19 @@ class Opened(TypedDict):
 
 @task("regression.open", settings=KeySettings, reply=Opened, reveals=Reveals.NOTHING)
 def open_hidden(party: Party, payload: Hidden, settings: KeySettings) -> Opened:
-    """At the key holder: open what is asked for. All of it is hidden under the pad of the party that it is for."""
-    secret = settings.scheme.secret_key(party.recall(KeptSecret)["secret"])
-    return {"opened": {name: secret.open(secret.public.receive(given, f"party '{name}'"))
-                       for name, given in payload["hidden"].items()}}
+    """At the key holder: open what is asked for. All of it is hidden under the pad of the party that it is for.
+
+    Where what is opened says something about the key, it is counted, and the key opens no more than it may.
+    """
+    kept, most = party.recall(KeptSecret), settings.scheme.openings
+    secret = settings.scheme.secret_key(kept["secret"])
+    given = {name: secret.public.receive(part, f"party '{name}'") for name, part in payload["hidden"].items()}
+    opened = kept["opened"] + sum(len(part.content) for part in given.values())
+    if 0 < most < opened:
+        raise PermissionDenied(f"a key that may open {most} ciphertexts has opened {kept['opened']}, and was asked to "
+                               f"open {opened - kept['opened']} more", remedy="set encryption.openings higher")
+    party.keep(KeptSecret, {"opened": opened})
+    return {"opened": {name: secret.open(part) for name, part in given.items()}}
 
 
 def columns(party: Party, rows: Dataset) -> Floats:
@@ -277,7 +309,9 @@ _RESIDUAL = "residuals of the batch, encrypted: nothing without the private key"
 HIDDEN = "values encrypted and under a pad of the party that they are for: nothing"
 OPENED = "decrypted values under the receiver's own pad: its part of a gradient, or scores at the label holder"
 MASK = "which rows of the batch are common, encrypted: nothing without the private key"
-describe(make_key, key=_KEY)
+describe(make_key, openings="how many ciphertexts are about to be opened", has="a fingerprint of the public key",
+         key=_KEY)
+describe(change_key, key=_KEY)
 describe(take_key, key=_KEY)
 describe(residual, mask=MASK, opened=OPENED, rows="how many rows the batch has", residual=_RESIDUAL,
          weights="a fingerprint of the own weights")

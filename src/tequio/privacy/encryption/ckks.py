@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from math import log2, sqrt
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Interval
 
 from tequio.errors import EncryptionError, MissingExtra
 from tequio.privacy.encryption.ckks_layout import Layout
-from tequio.privacy.encryption.numbers import FixedPoint, Origin, growth
+from tequio.privacy.encryption.flooding import LAST_PRIME, MOST_ADDED, PRIMES, RANGE_BITS, SLOT_BITS, Flooding
+from tequio.privacy.encryption.numbers import FixedPoint, Origin, gaussians, growth, uniforms
 from tequio.privacy.encryption.scheme import Encrypted, refused, unwrap, wrap
 from tequio.registry import register
 
@@ -26,14 +30,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Each product costs a prime of 40 bits; 90 bits stay for the result, of which the scale takes 40, so a slot may hold up
-# to 2**49. Noise and pads take up to 2**30 of that, data up to 2**12. The last prime is for switching keys and may be
-# short, since nothing is rotated. All together are below the 218 bits that leave 128 bits of security.
-_PRIMES = {1: (60, 30, 40, 40), 2: (60, 30, 40, 40, 40)}
-_LEFT, _SCALE, _NOISE, _WHOLE, _LARGEST = 2, 2.0 ** 40, 2.0 ** 30, 12, 2.0 ** 40
-# Opened values say something about the secret key through their error (Li and Micciancio, 2021); noise well above that
-# error drowns it.
-_DROWNING = 2.0 ** -14
+# Noise and pads take up to 2**30, and a slot with all that is added to it up to the half of what it has room for.
+_NOISE, _LARGEST = 2.0 ** 30, 2.0 ** (SLOT_BITS - 1)
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ class CkksKey:
 
     @property
     def values(self) -> FixedPoint:
-        """The range of what is encrypted; there is no fixed number of bits after the point."""
-        return FixedPoint(0, _WHOLE)
+        """The range of what is encrypted, and the bits after its point: CKKS errs in the last of them."""
+        return FixedPoint(round(log2(self.context.global_scale)), RANGE_BITS)
 
     def to_payload(self) -> Payload:
         """The key as it crosses."""
@@ -64,9 +62,11 @@ class CkksKey:
 
     def encrypt(self, values: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
         """All rows in one ciphertext, or in as few as hold them; TenSEAL draws its randomness from the system."""
-        checked = _checked(values, (form or self.values).whole, "values to encrypt").ravel()
-        content = tuple(map(self._vector, Layout(len(checked), self.slots).of_rows(checked)))
-        return Encrypted(content, len(checked), 0, (form or self.values).whole)
+        form = form or self.values
+        checked, fraction = _checked(values, form.whole, "values to encrypt").ravel(), self.values.fraction
+        fraction = max(form.fraction, fraction)
+        content = tuple(self._vector(row, fraction) for row in Layout(len(checked), self.slots).of_rows(checked))
+        return Encrypted(content, len(checked), fraction, form.whole)
 
     def encrypt_for_sums(self, values: ArrayLike, draw: Source, additions: int) -> Encrypted:
         """As `encrypt`: all is packed here anyhow."""
@@ -75,7 +75,7 @@ class CkksKey:
     def add(self, *parts: Encrypted) -> Encrypted:
         """The sum, row by row."""
         first = parts[0]
-        if any((part.count, part.slot, part.together) != (first.count, first.slot, first.together) for part in parts):
+        if len({(part.count, part.slot, part.together, part.fraction) for part in parts}) > 1:
             raise EncryptionError("ciphertexts of different layouts cannot be added", remedy="encrypt both alike")
         content = first.content
         for other in parts[1:]:
@@ -87,26 +87,27 @@ class CkksKey:
         """Each row times its own known factor."""
         checked = _checked(factors, (form or self.values).whole, "factors").ravel()
         factors = self._layout(given, len(checked)).of_rows(checked)
-        content = tuple(_times(row, factor) for row, factor in zip(given.content, factors, strict=True))
-        return replace(given, content=content, bits=given.bits + _WHOLE, fresh=False)
+        fraction = self._multiplied(given)
+        content = tuple(self._times(*pair, fraction) for pair in zip(given.content, factors, strict=True))
+        return replace(given, content=content, fraction=fraction, bits=given.bits + RANGE_BITS, fresh=False)
 
     def product(self, given: Encrypted, matrix: ArrayLike, draw: Source, form: FixedPoint | None = None) -> Encrypted:
         """The known matrix, transposed, times the rows: spread over slots, of which only sums may be told."""
         checked = _checked(matrix, (form or self.values).whole, "factors")
-        layout = self._layout(given, len(checked))
+        layout, fraction = self._layout(given, len(checked)), self._multiplied(given)
         content = []
         for multipliers in layout.of_columns(checked):
-            results = [_times(rows, factor) for rows, factor in zip(given.content, multipliers, strict=True)]
+            results = [self._times(*pair, fraction) for pair in zip(given.content, multipliers, strict=True)]
             content.append(sum(results[1:], results[0]))
-        return Encrypted(tuple(content), checked.shape[1], 0, given.bits + _WHOLE + growth(len(checked)),
+        return Encrypted(tuple(content), checked.shape[1], fraction, given.bits + RANGE_BITS + growth(len(checked)),
                          slot=layout.block, together=layout.copies, fresh=False)
 
     def hide(self, given: Encrypted, draw: Source) -> tuple[Encrypted, Payload]:
         """Add a random pad of up to 2**30 to each value; the second part is the pad."""
-        pads = np.random.default_rng(draw(256)).uniform(-_NOISE, _NOISE, given.count)
+        pads = _NOISE * (2 * uniforms(given.count, draw) - 1)
         layout = Layout(given.slot or given.count, self.slots)
         spread = layout.of_sums(pads) if given.slot else layout.of_rows(pads)
-        content = tuple(row + self._vector(pad + self._noise(given, draw))
+        content = tuple(row + self._vector(pad + self._noise(given, draw), given.fraction)
                         for row, pad in zip(given.content, spread, strict=True))
         return replace(given, content=content, fresh=True), {"numbers": pads}
 
@@ -121,7 +122,7 @@ class CkksKey:
 
     def rerandomise(self, given: Encrypted, draw: Source) -> Encrypted:
         """The same values in ciphertexts that cannot be linked to the old ones; slots of products tell sums only."""
-        content = tuple(row + self._vector(self._noise(given, draw)) for row in given.content)
+        content = tuple(row + self._vector(self._noise(given, draw), given.fraction) for row in given.content)
         return replace(given, content=content, fresh=True)
 
     def send(self, given: Encrypted, draw: Source) -> Payload:
@@ -140,7 +141,8 @@ class CkksKey:
         expected = -(-given.count // layout.copies) if given.slot else layout.pieces
         if len(content) != expected or (given.slot and given.together != layout.copies):
             raise refused(whose, f"{len(content)} ciphertexts cannot hold what these say they do")
-        return replace(given, content=tuple(self._load(row, layout.copies * layout.block, whose) for row in content))
+        size = layout.copies * layout.block
+        return replace(given, content=tuple(self._load(row, size, given.fraction, whose) for row in content))
 
     def _layout(self, given: Encrypted, rows: int) -> Layout:
         if given.slot or given.count != rows:
@@ -148,15 +150,27 @@ class CkksKey:
                                   remedy="give one for each row, and multiply before taking products with a matrix")
         return Layout(rows, self.slots)
 
+    def _times(self, row: Any, factor: Floats, fraction: int) -> Any:
+        """A product; by noughts TenSEAL makes a ciphertext that everybody can read, so there a fresh one is made."""
+        return row * factor if factor.any() else self._vector(factor, fraction)
+
+    def _multiplied(self, given: Encrypted) -> int:
+        """Bits after the point of a product; one that there is no room for is refused."""
+        fraction = given.fraction + self.values.fraction
+        if fraction + SLOT_BITS > sum(PRIMES[_degree(self.context)]):
+            raise EncryptionError("a ciphertext cannot be multiplied once more: there would be no room for the result",
+                                  remedy="set encryption.products = 2")
+        return fraction
+
     def _noise(self, given: Encrypted, draw: Source) -> Floats:
         """What adds nothing to the values: over the slots of a product noise that sums to zero, elsewhere zeros."""
         layout = Layout(given.slot or given.count, self.slots)
         return layout.noise(_NOISE, draw) if given.slot else np.zeros(layout.copies * layout.block)
 
-    def _vector(self, values: Floats) -> Any:
-        return need_tenseal().ckks_vector(self.context, values)
+    def _vector(self, values: Floats, fraction: int) -> Any:
+        return need_tenseal().ckks_vector(self.context, values, 2.0 ** fraction)
 
-    def _load(self, row: NDArray[np.uint8], size: int, whose: str) -> Any:
+    def _load(self, row: NDArray[np.uint8], size: int, fraction: int, whose: str) -> Any:
         length = int.from_bytes(row[:8].tobytes(), "little")
         try:
             vector = need_tenseal().ckks_vector_from(self.context, row[8:8 + length].tobytes())
@@ -164,6 +178,8 @@ class CkksKey:
             raise refused(whose, f"TenSEAL cannot read them under this key ({cause})") from cause
         if vector.size() != size:
             raise refused(whose, f"one holds {vector.size()} values instead of {size}")
+        if vector.ciphertext()[0].scale != 2.0 ** fraction:
+            raise refused(whose, f"one does not have {fraction} bits after the point")
         return vector
 
 
@@ -173,6 +189,7 @@ class CkksSecret:
 
     context: Any
     public: CkksKey
+    flooding: Flooding
 
     def to_payload(self) -> Payload:
         """The whole key, for the private state of its holder only."""
@@ -180,9 +197,12 @@ class CkksSecret:
         return {**self.public.to_payload(), "secret": np.frombuffer(content, np.uint8)}
 
     def open(self, given: Encrypted) -> Payload:
-        """The values with a little noise, which protects the key, for `reveal`."""
-        values = self.decrypt(given)
-        return {"numbers": values + np.random.default_rng().normal(0.0, _DROWNING, values.shape)}
+        """The values with the noise that protects the key, for `reveal`. Each slot gets its own, so sums get more."""
+        if given.bits > RANGE_BITS * (self.flooding.products + 1) + growth(MOST_ADDED) + growth(self.public.slots):
+            raise EncryptionError("more was added up under encryption than the noise on what is opened allows for",
+                                  remedy="set local.batch to fewer rows")
+        deviation = self.flooding.slot_deviation * sqrt(given.slot or 1)
+        return {"numbers": self.decrypt(given) + deviation * gaussians(given.count, secrets.randbits)}
 
     def decrypt(self, given: Encrypted) -> Floats:
         """The values; their error is of the order of 1e-6."""
@@ -196,28 +216,49 @@ class CkksSecret:
         return layout.sums_of(opened, given.count) if given.slot else layout.rows_of(opened)
 
 
-@register("encryption", "ckks", paper="Cheon et al., 2017")
+@register("encryption", "ckks", paper="Cheon et al., 2017; Li et al., 2022")
 @dataclass(frozen=True)
 class Ckks:
-    """Approximate sums of thousands of packed real numbers (TenSEAL): fast, right to about six digits, not repeatable.
+    """Approximate sums of thousands of packed real numbers (TenSEAL): fast, right to a few digits, not repeatable.
+
+    What a key opens carries noise that drowns what the error of CKKS says about that key. After `openings` ciphertexts
+    the key holder makes another key.
 
     Parameters:
         degree: of the polynomials: 8192 or 16384; half as many values fit into one ciphertext
-        products: how many products one after the other a ciphertext must bear: 1, or 2 where rows are masked first
-        randomness: where pads and noise come from; TenSEAL's own randomness is always that of the operating system
+        products: how many products one after the other a ciphertext must bear: 1, or 2 where rows are masked first,
+            which needs degree 16384
+        openings: how many ciphertexts may be opened under one key
+        security: bits by which what is opened under a key is safe from who sees all of it
+        fraction_bits: how many bits after the point opened values must keep; settings that leave fewer are refused
+        randomness: where pads come from; noise and TenSEAL's own randomness are always those of the operating system
     """
 
     degree: Literal[8192, 16384] = 8192
     products: Literal[1, 2] = 1
+    openings: Annotated[int, Interval(ge=1, le=1 << 20)] = 1000
+    security: Annotated[int, Interval(ge=30, le=64)] = 40
+    fraction_bits: Annotated[int, Interval(ge=0, le=40)] = 10
     randomness: Origin = "system"
+
+    def __post_init__(self) -> None:
+        """Refuse settings under which what is opened would be mostly noise."""
+        self.flooding.check(self.fraction_bits)
+
+    @property
+    def flooding(self) -> Flooding:
+        """The noise on what is opened."""
+        return Flooding(self.degree, self.products, self.openings, self.security)
 
     def generate(self, draw: Source) -> CkksSecret:
         """A new pair of keys."""
         tenseal = need_tenseal()
         context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, self.degree, n_threads=1,
-                                  coeff_mod_bit_sizes=list(_PRIMES[self.products]))
-        context.global_scale = _SCALE
-        return CkksSecret(context, self.public_key({"context": np.frombuffer(_serialised(context), np.uint8)}))
+                                  coeff_mod_bit_sizes=[*PRIMES[self.degree], LAST_PRIME])
+        context.global_scale = 2.0 ** self.flooding.scale_bits
+        _keep_scales(context)
+        public = self.public_key({"context": np.frombuffer(_serialised(context), np.uint8)})
+        return CkksSecret(context, public, self.flooding)
 
     def public_key(self, payload: Payload) -> CkksKey:
         """The public part back from what crossed; refused if of another degree or if it brings a secret along."""
@@ -234,15 +275,14 @@ class Ckks:
         self._agreed(context)
         if not context.has_secret_key():
             raise EncryptionError("a CKKS key without its secret part cannot open anything", remedy="make a new key")
-        return CkksSecret(context, self.public_key(payload))
+        return CkksSecret(context, self.public_key(payload), self.flooding)
 
     def _agreed(self, context: Any) -> None:
         if _degree(context) != self.degree:
             raise EncryptionError(f"a CKKS key of degree {_degree(context)} was received where one of {self.degree} "
                                   "was agreed on", remedy="let all parties use the same 'degree'")
-        if (primes := _primes(context)) != len(_PRIMES[self.products]):
-            raise EncryptionError(f"a CKKS key of {primes} primes was received where one of "
-                                  f"{len(_PRIMES[self.products])} was agreed on",
+        if context.global_scale != 2.0 ** self.flooding.scale_bits:
+            raise EncryptionError("a CKKS key was received that is made for another number of products than agreed on",
                                   remedy="let all parties use the same 'products'")
 
 
@@ -254,11 +294,9 @@ def need_tenseal() -> ModuleType:
         raise MissingExtra("tenseal", "privacy", "the encryption 'ckks'") from None
 
 
-def _times(row: Any, factor: Floats) -> Any:
-    if row.ciphertext()[0].coeff_modulus_size() <= _LEFT:
-        raise EncryptionError("a ciphertext cannot be multiplied once more: there would be no room for the result",
-                              remedy="set encryption.products = 2")
-    return row * factor
+def _keep_scales(context: Any) -> None:
+    """Products keep the bits after the point of both factors: nothing is rounded away, so no error is added."""
+    context.auto_rescale = context.auto_mod_switch = context.auto_relin = False
 
 
 def _checked(values: ArrayLike, whole: int, what: str) -> Floats:
@@ -287,7 +325,9 @@ def _bytes_of(payload: Payload, name: str) -> bytes:
 @lru_cache(maxsize=8)
 def _context(content: bytes) -> Any:
     try:
-        return need_tenseal().context_from(content, n_threads=1)
+        context = need_tenseal().context_from(content, n_threads=1)
+        _keep_scales(context)
+        return context
     except (ValueError, RuntimeError) as cause:
         raise EncryptionError(f"what was received is not a CKKS key ({cause})",
                               remedy="ask the key holder for it again") from cause
@@ -300,7 +340,3 @@ def _public_key(content: bytes) -> CkksKey:
 
 def _degree(context: Any) -> int:
     return int(context.seal_context().data.key_context_data().parms().poly_modulus_degree())
-
-
-def _primes(context: Any) -> int:
-    return 1 + int(context.seal_context().data.key_context_data().chain_index())

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tequio.privacy.encryption.numbers import uniforms
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -73,8 +75,7 @@ class Layout:
 
     def noise(self, size: float, draw: Source) -> Floats:
         """Noise for one ciphertext that adds up to zero in each block."""
-        generator = np.random.default_rng(draw(256))
-        drawn: Floats = generator.uniform(-size, size, (self.copies, self.block))
+        drawn: Floats = size * (2 * uniforms(self.copies * self.block, draw).reshape(self.copies, self.block) - 1)
         drawn -= drawn.mean(axis=1, keepdims=True)
         return drawn.ravel()
 

@@ -129,11 +129,17 @@ def seeded(generator: np.random.Generator) -> Source:
     return draw
 
 
-def below(limit: int, draw: Source) -> int:
-    """A number in [0, limit), each as likely as the others."""
-    while (number := draw(limit.bit_length())) >= limit:
-        pass
-    return number
+def uniforms(count: int, draw: Source) -> NDArray[np.float64]:
+    """Numbers between 0 and 1, both left out."""
+    words = np.frombuffer(draw(64 * count).to_bytes(8 * count, "little"), dtype="<u8")
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0 ** -52
+
+
+def gaussians(count: int, draw: Source) -> NDArray[np.float64]:
+    """Numbers from the standard normal law, by inversion."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(uniforms(count, draw)))
 
 
 def signed(bits: int, draw: Source) -> int:

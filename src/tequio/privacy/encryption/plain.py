@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Interval
@@ -117,12 +117,13 @@ class Plain:
         randomness: where pads come from: the operating system, or streams (repeatable)
     """
 
-    bits: Annotated[int, Ge(64)] = 2048
+    bits: Annotated[int, Ge(64)] = 3072
     fraction_bits: Annotated[int, Interval(ge=1, le=48)] = 32
     whole_bits: Annotated[int, Interval(ge=0, le=24)] = 12
     factor_bits: Annotated[int, Interval(ge=1, le=48)] = 16
     factor_whole_bits: Annotated[int, Interval(ge=0, le=24)] = 8
     randomness: Origin = "system"
+    openings: ClassVar[int] = 0
 
     def generate(self, draw: Source) -> ExactSecret:
         """The only key."""

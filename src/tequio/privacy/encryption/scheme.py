@@ -130,6 +130,11 @@ class Scheme(Protocol):
 
     randomness: Origin
 
+    @property
+    def openings(self) -> int:
+        """How many ciphertexts may be opened under one key; 0 where opened values say nothing about it."""
+        ...
+
     def generate(self, draw: Source) -> SecretKey:
         """A new pair of keys."""
         ...
