@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 
-from tequio.errors import ConfigError, DataError
+from tequio.errors import ConfigError, DataError, DivergedError
 from tequio.federation.aggregation import difference, take_off
 from tequio.federation.payload import Columns
-from tequio.federation.population import LEAST_BATCH
+from tequio.federation.population import LEAST_BATCH, STEADY_TRAINING
 from tequio.federation.task import Count, Floats, Reveals, Rows, Task, TrainSettings, record, task
-from tequio.learners.descent import check_memory, is_finite, without_small_batches
+from tequio.learners.descent import check_memory, is_finite, steps_of_epochs, without_small_batches
 from tequio.learners.learner import (
     Arrays,
     BatchedLearner,
@@ -26,6 +26,7 @@ from tequio.learners.learner import (
     Job,
     Learner,
     LocalTraining,
+    Trained,
     TrainedTogether,
     buffers_of,
 )
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
-    from tequio.learners.learner import Trained
 
 S = TypeVar("S", bound=TrainSettings)
 R = TypeVar("R")
@@ -84,9 +84,18 @@ def training_task(name: str, kind: type[S], reply: type[R], *phases: Phase[S],
         for phase in phases:
             work, local = phase.job(party, payload, settings), local_training(party, phase.training(settings))
             kept = f"optimizer memory of {name}, {phase.name}"
-            result = settings.learner.train(work.model, work.data, local, work.rng, correction=work.correction,
-                                        learning_rate=local.rate(party.round),
-                                        **optimizer_memory(settings.learner, local, party.state, kept))
+            nothing = Trained(dict(work.model), sum(steps_of_epochs(len(work.data), local)), 0.0, len(work.data))
+            steady = party.settings.get(STEADY_TRAINING)
+            try:
+                result = settings.learner.train(work.model, work.data, local, work.rng, correction=work.correction,
+                                                learning_rate=local.rate(party.round),
+                                                **optimizer_memory(settings.learner, local, party.state, kept))
+            except DivergedError:
+                if not steady:
+                    raise
+                result = nothing
+            if steady and not is_finite(result.model.values()):
+                result = nothing
             content |= phase.reply(party, payload, _sound(result), settings)
             if result.memory:
                 party.state[kept] = result.memory

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+import numpy as np
+
+from tequio.errors import DataError
 from tequio.federation.aggregation import sha256_of
 from tequio.federation.payload import Payload
+from tequio.federation.population import STEADY_EVALUATION
 from tequio.federation.task import LARGEST_COUNT, Done, NoSettings, Reveals, most_rows, record, task
 from tequio.learners.answers import One, pack_answer
 from tequio.learners.learner import Scorer, Tally
-from tequio.learners.metrics import check_tally
+from tequio.learners.metrics import check_tally, tally
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Dataset
@@ -82,7 +85,14 @@ def evaluate_own(party: Party, payload: Payload, settings: EvaluateSettings) -> 
 def tally_here(party: Party, model: Payload, learner: Scorer, part: Part) -> Tally:
     """The tally of a model on this party's rows; empty where the party has none in that part."""
     rows: Dataset = party.data.part(part)
-    return dict(learner.evaluate(model, rows)) if len(rows) else {}
+    try:
+        return dict(learner.evaluate(model, rows)) if len(rows) else {}
+    except DataError:
+        if not party.settings.get(STEADY_EVALUATION):
+            raise
+        scores = np.nan_to_num(learner.predict(model, rows), nan=0.0, posinf=1.0, neginf=0.0)
+        return tally(rows.schema.target, scores if rows.schema.target.kind == "number" else scores.clip(0.0, 1.0),
+                     rows.target)
 
 
 @task("fingerprint own model", settings=NoSettings, reply=Fingerprint, reveals=Reveals.NOTHING)

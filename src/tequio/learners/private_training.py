@@ -134,7 +134,10 @@ def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, w
     parameters: list[Any] = list(ready.parameters)
     each = [parameter.grad_sample.detach() for parameter in parameters]
     squares = torch.stack([gradients.flatten(1).square().sum(1) for gradients in each]).sum(0)
-    shares = (bound / squares.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+    wild = ~torch.isfinite(squares)
+    for gradients in each if bool(wild.any()) else ():
+        gradients[wild] = 0.0  # one row must not show by making everything no number
+    shares = (bound / squares.where(~wild, squares.new_zeros(())).sqrt().clamp_min(1e-12)).clamp_max(1.0)
     sums = [torch.einsum("r...,r->...", gradients, shares) for gradients in each]
     for parameter in parameters:
         parameter.grad_sample = parameter.grad = None

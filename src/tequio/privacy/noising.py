@@ -6,6 +6,7 @@ Noise on a grid does not reveal through the last bits of a number how it was com
 from __future__ import annotations
 
 from hashlib import blake2b
+from math import isfinite
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -46,14 +47,18 @@ def clipped(payload: Payload, names: tuple[str, ...], bound: float, order: int =
             kept: Payload | None = None) -> tuple[Payload, bool]:
     """The payload with its named arrays no longer than `bound`, all together, and whether they already were.
 
-    Losses are left out. Whatever else is not named would leave the party unbounded, and is refused. Arrays are
-    shortened where they lie if it is known what the party `kept`, and they are not part of it.
+    Losses are left out, and arrays that are not finite become zeros. Whatever else is not named would leave the party
+    unbounded, and is refused. Arrays are shortened where they lie if it is known what the party `kept`, and they are
+    not part of it.
     """
     _refuse_others(payload, names)
     length = norm((values for name in names for values in payload[name].values()), order)
     quiet = {name: value for name, value in payload.items() if name not in SILENT}
     if length <= bound:
         return quiet, True
+    if not isfinite(length):  # some entry is no number, or too large for its square: that must not be seen
+        return {**quiet, **{name: {key: np.zeros_like(values) for key, values in payload[name].items()}
+                            for name in names}}, False
     held = None if kept is None else list(_arrays_in(kept))
     return {**quiet, **{name: _shortened(payload[name], bound / length, held) for name in names}}, False
 
