@@ -209,22 +209,23 @@ def test_small_parties_stay_silent() -> None:
     spoken = data.features[np.r_[0:10, 13:33]][:, [0, 2, 3]]
     assert summary["rows"].tolist() == [30] * 3
     np.testing.assert_allclose(summary["mean"], spoken.mean(axis=0))
-    # The largest value that at least five rows of a party reach, and not that of a single row.
-    fifth = [np.sort(data.features[rows][:, [0, 2, 3]], axis=0)[-5] for rows in (np.r_[0:10], np.r_[13:33])]
-    np.testing.assert_array_equal(summary["max"], np.max(fifth, axis=0))
+    # The mean of the five largest values of a party, and not that of a single row.
+    five = [np.sort(data.features[rows][:, [0, 2, 3]], axis=0)[-5:] for rows in (np.r_[0:10], np.r_[13:33])]
+    np.testing.assert_allclose(summary["max"], np.max([rows.mean(axis=0) for rows in five], axis=0), rtol=1e-12)
     assert count_rows(federation, Scope(minimum_count=11)) == 20
     with pytest.raises(DataError, match=r"no party has rows to report on in column 'height'.*\(21\)"):
         summarise_columns(federation, scope=Scope(minimum_count=21))
 
 
 def test_small_cells_are_told_as_empty() -> None:
-    """Party 0 has 4 and 1 rows in the two cells, party 1 has 2 and 6: with a minimum of 2 the single row disappears."""
+    """Party 0 has 4 and 1 rows in the two cells, party 1 has 2 and 6: with a minimum of 2 the single row disappears
+    from the categories, and counts as the neighbours that it is grouped with in the histogram."""
     values = np.array([0, 0, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1], dtype=float)
     data = Dataset.of(Schema((Feature("kind", ("low", "high")), Feature("level")), Target("classes", ("n", "y"))),
                       np.stack([values, values], axis=1), values.astype(int))
     federation = federated(data, [5, 8])
     scope = Scope(minimum_count=2)
-    assert count_histograms(federation, [[0.0, 0.5, 1.0]], scope=scope).tolist() == [[6, 6]]
+    assert count_histograms(federation, [[0.0, 0.5, 1.0]], scope=scope).tolist() == [[7, 6]]
     assert count_categories(federation, scope=scope)["kind"].tolist() == [6, 6]
     assert count_labels(federation, scope).tolist() == [6, 6]
     assert all(reply.payload[key].tolist() != [4, 1] for reply in federation.engine.heard for key in reply.payload)
@@ -238,8 +239,21 @@ def test_no_reply_tells_of_fewer_rows_than_the_minimum() -> None:
     for payload in brackets:
         for counts in (payload["cells"], payload["below"]):
             assert not ((counts > 0) & (counts < 4)).any()
-    # What is refused to the coordinator shows in the width that it admits to.
-    assert (found.width[1] > 1e-9 * np.ptp(table(400).features[:, 2])).all()
+    # Brackets close in on the means of groups, and never on the value of a row.
+    values = table(400).features[:, 2]
+    assert np.abs(found.values[1][:, None] - values).min() > 1e-6 * np.ptp(values)
+
+
+def test_edges_that_others_choose_show_no_value_of_a_row() -> None:
+    """Seven values, of which groups of three have the means 1, 5 and those left over belong to the last group."""
+    values = np.array([0.0, 1, 2, 3, 5, 7, 5])
+    data = Dataset.of(Schema.of_numbers("a", Target("none")), values[:, None])
+    federation = federated(data, [7])
+    for edge in (0.0, 0.5, 0.999):
+        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).tolist() == [[0, 7]]
+    for edge in (1.5, 3.5, 4.5):
+        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).tolist() == [[3, 4]]
+    assert count_histograms(federation, [[-9.0, 3.5, 9.0]]).tolist() == [[4, 3]]
 
 
 def test_columns_held_by_different_parties() -> None:

@@ -54,8 +54,8 @@ class Scope:
     """Whose rows are looked at (None: all eligible parties), which part of them, and what is too few to be reported.
 
     A party with fewer than `minimum_count` rows stays silent, and where a party counts rows in cells (of a histogram or
-    of categories) a cell with fewer is reported as empty. The smallest and the largest value of a column are the values
-    of single rows whatever the minimum.
+    of categories) a cell with fewer is reported as empty. In counts of numbers, and as the smallest and the largest,
+    groups of as many neighbours stand with their mean.
     """
 
     parties: ArrayLike | None = None
@@ -123,6 +123,20 @@ def held_columns(rows: Dataset, wanted: Sequence[str]) -> tuple[NDArray[np.int64
     return held, np.asarray(dense, dtype=np.float64)
 
 
+def in_groups(values: NDArray[np.float64], minimum_count: int) -> NDArray[np.float64]:
+    """At the party: each column in order, every value replaced by the mean of a group of at least so many neighbours.
+
+    Counts between edges that others choose would else show, by where they change, the value of one row after the other.
+    """
+    groups = len(values) // max(minimum_count, 1)
+    if minimum_count < 2 or not groups:
+        return values
+    starts = np.arange(groups) * minimum_count
+    sizes = np.diff(starts, append=len(values))
+    means = np.add.reduceat(np.sort(values, axis=0), starts, axis=0) / sizes[:, None]
+    return np.repeat(means, sizes, axis=0)
+
+
 def without_small(counts: NDArray[np.integer], minimum_count: int) -> NDArray[np.int64]:
     """Counts with those below the minimum set to zero."""
     return np.where(counts >= minimum_count, counts, 0).astype(np.int64)
@@ -185,7 +199,7 @@ def _check_summary(reply: SummaryReply, federation: Federation, party: int) -> N
 
 
 # The smallest and the largest value are those of single rows, so that these are more than sums. With a minimum count
-# they are values that at least so many rows reach.
+# they are means of at least so many rows.
 @task("statistics: summary", settings=ScopeSettings, reply=SummaryReply, reveals=Reveals.STRUCTURE,
       check=_check_summary)
 def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> SummaryReply:
@@ -198,9 +212,8 @@ def summarise_here(party: Party, payload: Payload, settings: ScopeSettings) -> S
         mean = values.mean(axis=0)
         reply["rows"][held], reply["mean"][held] = len(values), mean
         reply["squares"][held] = np.square(values - mean).sum(axis=0)
-        place = min(max(settings.minimum_count, 1), len(values)) - 1
-        ordered = np.partition(values, (place, len(values) - 1 - place), axis=0)
-        reply["min"][held], reply["max"][held] = ordered[place], ordered[len(values) - 1 - place]
+        grouped = in_groups(values, settings.minimum_count)
+        reply["min"][held], reply["max"][held] = grouped.min(axis=0), grouped.max(axis=0)
     return reply
 
 
@@ -283,7 +296,7 @@ def brackets_here(party: Party, payload: BracketsPayload, settings: ScopeSetting
     cells = np.zeros((*edges.shape[:2], CELLS), dtype=np.int64)
     rows = np.zeros(len(edges), dtype=np.int64)
     held, values = held_columns(rows_in_scope(party, settings), settings.columns)
-    for index, column in zip(held, values.T, strict=True):
+    for index, column in zip(held, in_groups(values, settings.minimum_count).T, strict=True):
         up_to = np.searchsorted(np.sort(column), edges[index], side="right")
         below[index], cells[index], rows[index] = up_to[:, 0], np.diff(up_to, axis=1), len(column)
     return {"rows": rows, "below": without_small(below, settings.minimum_count),

@@ -16,6 +16,7 @@ from tequio.algorithms.analytics.columns import (
     check_counts,
     find_quantiles,
     held_columns,
+    in_groups,
     numeric_columns,
     rows_in_scope,
     summarise_columns,
@@ -57,7 +58,8 @@ class Statistics(Algorithm):
         quantiles: shares of the rows, such as 0.5 for the median
         bins: cells of each histogram
         tolerance: how far a quantile may be off, as a share of its column's range
-        minimum_count: parties with fewer rows stay silent, and cells with fewer rows at a party are reported as empty
+        minimum_count: parties with fewer rows stay silent, cells with fewer rows at a party are reported as empty, and
+            numbers are counted in groups of as many neighbours
     """
 
     selector: Selector = part(factory=AllParties)
@@ -218,7 +220,7 @@ def histogram_here(party: Party, payload: EdgesPayload, settings: ScopeSettings)
     edges = payload["edges"]
     counts = np.zeros((len(edges), edges.shape[1] - 1), dtype=np.int64)
     held, values = held_columns(rows_in_scope(party, settings), settings.columns)
-    for index, column in zip(held, values.T, strict=True):
+    for index, column in zip(held, in_groups(values, settings.minimum_count).T, strict=True):
         counts[index] = np.histogram(column, edges[index])[0]
     return {"counts": without_small(counts, settings.minimum_count)}
 
