@@ -1,7 +1,8 @@
 """What a party is told of a run: typed, bounded, and known by its hash.
 
-A person approves the hash of `work`, which is everything that decides what will be done with the rows. What is filled
-in later (what a preparation found, how much noise a budget asks for) is held against it when it arrives.
+A person approves the hash of everything that decides what will be done with the rows, noise included: a run that learns
+only from its parties how much noise its budget asks for asks again once it knows. What a preparation found and what
+else is filled in later is held against what the party knows itself when it arrives.
 """
 
 from __future__ import annotations
@@ -136,13 +137,10 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 FILLED_IN = frozenset({"expected", "arrays", "moves", "grid"})
 """Parameters of stages that a run fills in once it knows its parties."""
 
-_LATER = {"stage": FILLED_IN | {"noise"}, "training": frozenset({"noise"})}
-"""The same with noise that a budget asks for. Where the config says how much, it stands in the tables of the config."""
-
 
 def _without_what_comes_later(component: Table) -> Payload:
     kind, name = component[COMPONENT_KEY]
-    later = _LATER.get(kind, frozenset[str]())
+    later = FILLED_IN if kind == "stage" else frozenset[str]()
     return {"kind": kind, "name": name, **{key: value for key, value in component["parameters"].items()
                                            if key not in later}}
 

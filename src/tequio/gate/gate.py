@@ -51,6 +51,9 @@ _SMALLEST, _LARGEST = 1e-20, 1e20
 _MOVING = frozenset({"clip"})
 """Parameters of stages that may move from round to round, as an adaptive clip does; bounds of the policy still hold."""
 _HOLDING = frozenset({"secure-sum", "encrypted-sum", "group-sum"})
+_MAKE_COUNTS = (("one-hot", "", None), ("ordinal", "which", "all"), ("impute", "indicators", True))
+"""Steps of a preparation that make columns of which the mean is a count, with the parameter by which they do."""
+
 _CARRIED = (Reveals.UPDATE, Reveals.STRUCTURE, Reveals.SCORES, Reveals.ROWS)
 
 
@@ -112,7 +115,20 @@ def judge_run(policy: Policy, announcement: Announcement, authority: str, rows: 
         if "name" in announcement.learner else []
     check_components([*announcement.components, *learner], policy, "the announcement")
     check_steps(announcement.preparation.steps, policy)
+    _check_preparation(policy, announcement.preparation.steps)
     _check_overrides(policy, announcement.overrides)
+
+
+def _check_preparation(policy: Policy, plain: Sequence[Any]) -> None:
+    """What steps find in rows, and whether they fail, says nothing of single ones. A step after one that comes with
+    numbers of the coordinator's could be made to fail where a value is above a threshold."""
+    seen: list[str] = []
+    for step in preparations(plain) if policy.protects_rows else ():
+        name = name_of(type(step))
+        if name == "log1p" and set(seen) - {"drop", "log1p"}:
+            raise refused("'log1p' fails on values of -1 and less, and after other steps it would show whether there "
+                          "are any above a threshold", "put 'log1p' first in data.prepare")
+        seen.append(name)
 
 
 def _check_overrides(policy: Policy, overrides: Mapping[str, Any]) -> None:
@@ -219,13 +235,20 @@ class Gate:
         # As they were built, so that nothing hides in another spelling: a plain table, or a default left out.
         self._check_announced(task, task.encode(decoded), to_plain(built))
         self._check_sizes(decoded, built)
+        for stage in built:
+            if stage.mechanism is not None and stage.mechanism.protects == "sums":
+                self._moves_enough(task, decoded, stage)
         self._check_rows(task, decoded)
         passed = self._covered(task, decoded, built)
         self._check_whole_way(task, built)
         return replace(passed, trainings=self._trainings(decoded))
 
     def _check_announced(self, task: AnyTask, settings: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]) -> None:
-        """Tasks come with the components that were announced, and with no others."""
+        """Tasks come with the components and steps that were announced, and with no others."""
+        steps = list(settings["steps"]) if task.name == PREPARING else []
+        if steps != self.announcement.preparation.steps[:len(steps)]:
+            raise refused(f"task '{task.name}' comes with other steps than were announced",
+                          "announce the steps of data.prepare")
         agreed = self._agreed or self._build_announced()
         for spec in _outer_components([settings, list(stages)]):
             kind, name = spec[COMPONENT_KEY]
@@ -243,14 +266,15 @@ class Gate:
                               f"and {str(known[0][key])[:80]} was announced", "announce what the run does")
 
     def _check_whole_way(self, task: AnyTask, stages: Sequence[Stage]) -> None:
-        """Updates pass every stage that a person was shown, or that hides them."""
+        """Updates, and sums that noise is made for, pass every stage that a person was shown, or that hides them."""
         policy, there = self.policy, {"attack", *map(_name, stages)}
-        if task.reveals is Reveals.UPDATE and task.name not in {*PROTOCOL_TASKS, *policy.exempt_tasks} and (
+        passing = task.reveals is Reveals.UPDATE or (isinstance(task.reveals, Sums) and task.reveals.moves is not None)
+        if passing and task.name not in {*PROTOCOL_TASKS, *policy.exempt_tasks} and (
                 policy.protects_rows or policy.approval != "none"):
             missing = next((name for kind, name in self._agreed if kind == "stage" and name not in there), None)
             if missing is not None:
                 raise refused(f"task '{task.name}' comes without the stage '{missing}' that was announced",
-                              "send updates through every stage of the run")
+                              "send it through every stage of the run")
 
     def _build_announced(self) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
         """All parameters of each announced component, held against what the announcement says elsewhere."""
@@ -406,7 +430,7 @@ class Gate:
                 terms = (batch_chance(rows, own), sum(steps_of_epochs(rows, own)))
                 descent = lambda party, terms=terms: terms  # noqa: E731
             elif mechanism.protects == "sums":
-                if not (isinstance(task.reveals, Sums) and self._moves_enough(task, settings, stage)):
+                if not self._moves_enough(task, settings, stage):
                     continue
             elif task.reveals is not Reveals.UPDATE:
                 continue
@@ -426,8 +450,7 @@ class Gate:
 
     def _moves_enough(self, task: AnyTask, settings: object, stage: Stage) -> bool:
         """Whether the noise is made for as much as one row really moves each sum, by this party's own reckoning."""
-        assert isinstance(task.reveals, Sums)
-        if task.reveals.moves is None:
+        if not isinstance(task.reveals, Sums) or task.reveals.moves is None:
             return False
         known, claimed = task.reveals.moves(settings, self._schema), vars(stage).get("moves", {})
         for name, moved in known.items():
@@ -477,11 +500,18 @@ def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
     if any(isinstance(one, TreeLearner) and vars(one).get("min_leaf", 1) < cell for one in values):
         raise refused(f"leaves in the reply of task '{task.name}' may stand for fewer than {cell} rows",
                       f"set learner.min_leaf = {cell}, with the learner 'cart' or 'random-forest'")
-    for step in preparations(vars(settings)["steps"]) if task.name == PREPARING else ():
+    steps = preparations(vars(settings)["steps"]) if task.name == PREPARING else []
+    for step in steps:
         if step.looks_at_rows() and name_of(type(step)) != "standardise" and not (
                 name_of(type(step)) == "impute" and vars(step)["numbers"] != "median"):
             raise refused(f"the preparation '{name_of(type(step))}' reports values of single rows, or how many have a "
                           "value", "set data.prepare = ['standardise'], or numbers = 'mean' where 'impute' fills in")
+    made = [name for name, key, value in _MAKE_COUNTS for step in steps[:-1]
+            if name_of(type(step)) == name and vars(step).get(key, value) == value]
+    if made and steps[-1].looks_at_rows():
+        raise refused(f"'{name_of(type(steps[-1]))}' after '{made[0]}' reports how many rows have a category or no "
+                      "value, however few they are", "set data.prepare = ['standardise', 'one-hot'] in this order, and "
+                      "indicators = false where 'impute' fills in")
 
 
 def _outer_components(plain: object) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tequio.gate.policy import refused
+from tequio.gate.tasks import PREPARING
 from tequio.learners.descent import steps_of_epochs
 from tequio.learners.label_metrics import made_possible
 from tequio.learners.learner import Tally
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _DIGITS = 2
 _ADD_UP = frozenset({"count", "rows", "sums", "squares", "missing", "gaps", "counts"})
 """What a step of a preparation finds that is added up over parties."""
+
+_FOLLOWS = frozenset({"lacking", "open", "frequent"})
+"""What filling in derives from its counts. The coordinator derives it from those of all parties together."""
 
 _WITHHELD = ("loss_sum", "score_histogram", "target_sum", "target_squares", "inertia_sum")
 """What of a tally leaves in its exact form only: it follows single rows too closely."""
@@ -44,6 +48,8 @@ def released(reply: Payload, passed: Passed, policy: Policy, rng: np.random.Gene
         step = policy.cell / judged if isinstance(judged, int) and judged else None
         reply = {name: value if name == "rows" else _coarse(value, policy.cell, luck, step)
                  for name, value in reply.items()}
+    if passed.task.name == PREPARING and policy.cell > 1:
+        reply = {**reply, "statistics": _without_few(reply["statistics"], policy.cell)}
     if passed.task.reply is Tally or policy.tell_rows == "exact":
         return reply
     return _with_told_rows(reply, passed, policy)
@@ -64,6 +70,18 @@ def _with_told_rows(reply: Payload, passed: Passed, policy: Policy) -> Payload:
         if isinstance(longer := reply.get("effective_steps"), float) and reply["steps"]:
             told["effective_steps"] = longer * told["steps"] / reply["steps"]
     return told
+
+
+def _without_few(statistics: Mapping[str, Any], cell: int) -> dict[str, Any]:
+    """What filling in has counted, in multiples of a cell, and without what follows from exact counts. Means stay."""
+    if "missing" not in statistics:
+        return dict(statistics)
+    kept = {name: values for name, values in statistics.items() if name not in _FOLLOWS}
+    counted = {name: kept[name] // cell * cell for name in ("missing", "gaps", "counts")}
+    if "sums" in kept:
+        present = kept["rows"][0] - kept["missing"]
+        counted["sums"] = kept["sums"] * ((kept["rows"][0] - counted["missing"]) / np.maximum(present, 1))
+    return {**kept, **counted}
 
 
 def _of_told_rows(statistics: Mapping[str, Any], policy: Policy) -> dict[str, Any]:

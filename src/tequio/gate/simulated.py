@@ -130,7 +130,8 @@ class GatedEngine:
         asked = self._note(order.task)
         asked.asked += 1
         try:
-            passed = gate.admit(order.task, order.round, order.settings, stages, _digest(order, place, party))
+            passed = gate.admit(order.task, order.round, order.settings, stages,
+                                f"{gate.announcement.hash} {_digest(order, place, party)}")
         except PermissionDenied as cause:
             self._note(order.task, cause)
             if not self.only_try:

@@ -154,7 +154,10 @@ def test_south_lets_no_training_row_be_judged_and_no_count_be_followed(liar):
     assert liar.train()["rows"] == 100
     found = liar.ask("fit preparation", {"statistics": []}, steps=["standardise"])["statistics"]
     assert found["count"].tolist() == [100]
-    refuses(liar.ask("fit preparation", {"statistics": []}, steps=["minmax"]), "values of single rows", liar)
+    refuses(liar.ask("fit preparation", {"statistics": []}, steps=["minmax"]), "other steps than were announced", liar)
+    liar.announce("minmax", preparation={"steps": ["minmax"], "statistics": []})
+    said = liar.ask("fit preparation", {"statistics": []}, run="minmax", steps=["minmax"])
+    refuses(said, "values of single rows", liar)
 
 
 def test_south_takes_part_in_an_honest_run(hospitals, liar, tmp_path):

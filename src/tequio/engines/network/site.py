@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -35,7 +36,13 @@ from tequio.engines.network.wire import (
 from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order
-from tequio.federation.population import LEAST_BATCH, LEAST_COHORT, Roster
+from tequio.federation.population import (
+    LEAST_BATCH,
+    LEAST_COHORT,
+    STEADY_EVALUATION,
+    STEADY_TRAINING,
+    Roster,
+)
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
@@ -81,9 +88,10 @@ class _TaskError(EngineError):
 
 @dataclass(frozen=True, eq=False)
 class _Engagement:
-    """A run that the party takes part in, or a question to the model of one."""
+    """A run that the party takes part in, or a question to the model of one, on terms that are known by their hash."""
 
     announcement: Announcement
+    terms: str
     population: Population
     journal: Journal
     gate: Gate
@@ -120,8 +128,9 @@ class Site:
             if told.share != self._holding.share:
                 raise PermissionDenied("the run is not about the data that this party holds",
                                        remedy="give both sides the same config")
+            terms = self._terms(announcement)
             if told.predicts:  # bringing rows was the approval
-                self._runs[run] = self._asked(run, told, facts)
+                self._runs[run] = self._asked(run, told, facts, terms)
                 self._telemetry.note("question accepted", run=run, model=told.predicts)
                 return Ready(run)
             population = replace(self._population(told, facts, self._holding), pinned=self._pinned(told, folder))
@@ -130,7 +139,7 @@ class Site:
                     waiting := self._approvals.verdict(run, told, self._what_tasks_reveal(gate), gate.epsilon())):
                 return Waiting(run, waiting)
             self._keep_split(told)
-            self._runs[run] = _Engagement(told, population, Journal(folder), gate)
+            self._runs[run] = _Engagement(told, terms, population, Journal(folder), gate)
         except Exception as cause:
             message = cause.message if isinstance(cause, TequioError) else f"it was announced badly: {cause!r}"
             self._telemetry.note("run declined", run=run, cause=message)
@@ -189,7 +198,7 @@ class Site:
         if engagement.question is not None:
             engagement.question.judge(request.task, payload)
         index, state = engagement.announcement.index, engagement.journal.state(request.base)
-        digest = _own_digest(self._holding.name, request, parts, state)
+        digest = _own_digest(engagement.terms, request, parts, state)
         passed = engagement.gate.admit(request.task, request.round, about["settings"], about["stages"], digest)
         order = Order(request.position, request.task, (index,), request.round, payload, about["settings"],
                       tuple(about["stages"]))
@@ -225,7 +234,7 @@ class Site:
         shared, remedy = cause.shared if isinstance(cause, _TaskError) else crossing(cause, columns)
         return clipped(shared), clipped(remedy)
 
-    def _asked(self, run: str, told: Announcement, facts: Payload) -> _Engagement:
+    def _asked(self, run: str, told: Announcement, facts: Payload, terms: str) -> _Engagement:
         """A question to the model of a finished run, about new rows. The run's own states stay as they are."""
         model = self._home.run(told.predicts)
         if self._questions is None:
@@ -238,7 +247,7 @@ class Site:
         population = self._population(told, facts, question.holding)
         gate = Gate(self.policy, told, PartyRows(len(population.whole(told.index))), population.schema, run=run,
                     tasks=question.tasks)
-        return _Engagement(told, population, Journal(folder, question.part), gate, question)
+        return _Engagement(told, terms, population, Journal(folder, question.part), gate, question)
 
     def _gate(self, run: str, told: Announcement, population: Population) -> Gate:
         """The party's gate in a run."""
@@ -261,6 +270,14 @@ class Site:
                                    remedy="its certificate may have been renewed since: announce the run again")
         return Roster(told.agreed, told.parties, tuple(told.keys), own, str(folder / _ONE_WAY))
 
+    def _terms(self, announcement: bytes | memoryview) -> str:
+        """All besides a request that decides what its reply is: rows, policy, coins, and everything announced."""
+        holding = self._holding
+        rows = fingerprint_of(holding.dataset) if isinstance(holding, OwnRows) and holding.rows else holding.share
+        coins = self._private_seed("terms") if self.policy.private_randomness else 0
+        policy, announced = (sha256(part).hexdigest() for part in (msgspec.json.encode(self.policy), announcement))
+        return sha256(f"{holding.name}|{rows}|{coins}|{policy}|{announced}".encode()).hexdigest()
+
     def _ledger_of_rows(self) -> DatasetLedger:
         """What was spent on this party's rows."""
         holding = self._holding
@@ -280,8 +297,11 @@ class Site:
 
     def _population(self, told: Announcement, facts: Payload, holding: Holding) -> Population:
         """The party's population in a run, under its own rules about rows, split and randomness."""
-        own = dict(told.overrides) | {"share_rows": self.policy.share_rows, LEAST_BATCH: self.policy.least_batch,
-                                       LEAST_COHORT: self.policy.minimum_parties}
+        policy = self.policy
+        own = dict(told.overrides) | {"share_rows": policy.share_rows, LEAST_BATCH: policy.least_batch,
+                                      LEAST_COHORT: policy.minimum_parties,
+                                      STEADY_TRAINING: policy.budget is not None,
+                                      STEADY_EVALUATION: policy.metrics != "exact"}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:
@@ -346,11 +366,11 @@ class Site:
         return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")
 
 
-def _own_digest(name: str, request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:
-    """What this party really received, and on top of which state: whatever the coordinator calls it."""
+def _own_digest(terms: str, request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:
+    """What this party really received, on which terms and on top of which state: whatever the coordinator calls it."""
     known = sha256(payloads.encode(state)).hexdigest() if state else ""
     content = "".join(sha256(part).hexdigest() for part in parts)
-    return sha256(f"{name}|{request.run}|{request.task}|{request.round}|{known}|{content}".encode()).hexdigest()
+    return sha256(f"{terms}|{request.run}|{request.task}|{request.round}|{known}|{content}".encode()).hexdigest()
 
 
 LARGEST_PAYLOAD = 1 << 32
