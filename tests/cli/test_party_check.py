@@ -95,3 +95,13 @@ def test_wrong_files_are_refused_with_what_to_type(hospital, tequio):
     code, _, err = tequio("party", "check", "--data", "south.csv", "--schema", "schema.json", "--id", "patient")
     assert code == 3
     assert "no column 'patient'" in flat(err)
+
+
+def test_names_in_a_schema_of_others_move_no_cursor_and_are_no_markup(hospital, tequio):
+    schema = json.loads((hospital / "schema.json").read_text())
+    schema["columns"].append({"name": "[bold]x[/bold]\x1b[31m", "kind": "number", "unit": "\x1b[2J"})
+    (hospital / "schema.json").write_text(json.dumps(schema))
+    _, out, _ = tequio("party", "check", "--data", "south.csv", "--schema", "schema.json")
+    assert "[bold]x[/bold]" in out
+    assert "\x1b[31m" not in out
+    assert "\x1b[2J" not in out

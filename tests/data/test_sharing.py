@@ -133,6 +133,11 @@ OLD = '{"features": [{"name": "id", "domain": ["A1", "A2"]}], "target": {"kind":
      "no kind of column 'nmber'", "did you mean 'number'"),
     ('{"format": "tequio schema", "version": 1, "columns": [], "target": {"kind": "class", "name": "y"}}',
      "no target kind 'class'", "did you mean 'classes'"),
+    ('{"format": "tequio schema", "version": 1, "columns": [{"name": "a", "kind": "hashed", "buckets": 1000000000}], '
+     '"target": {"kind": "none", "name": ""}}', "1,000,000,000 buckets", "buckets = 64"),
+    ('{"format": "tequio schema", "version": 1, "columns": [{"name": "a", "kind": "number"}, {"name": "a", "kind": '
+     '"date"}], "target": {"kind": "none", "name": ""}}', "two columns called 'a'", "tequio data schema"),
+    ("[" * 100_000, "not a schema", "tequio data schema"),
     (OLD, "may hold ids, dates and texts of single rows", "tequio data schema TABLE --target y --out schema.json"),
 ])
 def test_what_is_not_a_safe_schema_is_refused(tmp_path: Path, text: str, says: str, remedy: str) -> None:

@@ -29,6 +29,9 @@ Json = dict[str, Any]
 """What stands in braces in a schema file."""
 
 FORMAT, VERSION = "tequio schema", 1
+MOST_BUCKETS = 1 << 16
+"""A file of somebody else's may not ask for more columns than this for one text."""
+
 _RANGED = ("number", "date")
 _DAY = 86_400
 _NARROW = 1e-9
@@ -188,13 +191,17 @@ def shared_from_json(text: str) -> SharedSchema:
         _check_version(document)
         columns = document["columns"]
         said = [*columns, document["target"]]
+        names = [str(item["name"]) for item in columns]
+        if len(set(names)) < len(names):
+            raise DataError(f"it has two columns called '{max(names, key=names.count)}'", remedy="let its author write "
+                            "it again: tequio data schema TABLE --target COLUMN --out schema.json")
         features = tuple(feature for item in columns for feature in _features(item))
         return SharedSchema(
             Schema(features, _target(document["target"]), tuple(int(size) for size in document.get("shape", ()))),
             {str(item["name"]): str(item["unit"]) for item in said if "unit" in item},
             {str(item["name"]): (_bound(item["range"][0]), _bound(item["range"][1])) for item in said
              if "range" in item})
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as cause:
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as cause:
         raise DataError(f"this is not a schema: {cause!r}", remedy="write one: tequio data schema TABLE --target "
                         "COLUMN --out schema.json") from cause
 
@@ -215,9 +222,13 @@ def _features(item: Json) -> tuple[Feature, ...]:
     name, kind = str(item["name"]), item["kind"]
     if kind not in get_args(FeatureKind):
         raise DataError(f"there is no kind of column '{kind}'", remedy=nearest(str(kind), get_args(FeatureKind)))
-    if kind == "text" and "buckets" in item:
-        return text_features(name, int(item["buckets"]))
-    domain = bucket_names(int(item["buckets"])) if kind == "hashed" else \
+    buckets = int(item.get("buckets", 0))
+    if not 0 <= buckets <= MOST_BUCKETS:
+        raise DataError(f"column '{name}' has {buckets:,} buckets, and there may be {MOST_BUCKETS:,}", remedy="let its "
+                        "author write it with fewer: data.columns.COLUMN = {kind = \"hashed\", buckets = 64}")
+    if kind == "text" and buckets:
+        return text_features(name, buckets)
+    domain = bucket_names(buckets) if kind == "hashed" else \
         tuple(str(value) for value in item["categories"]) if "categories" in item else None
     return (Feature(name, domain, kind, str(item.get("source", "")), str(item.get("format", ""))),)
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tequio.data.inputs.harmonise import mapping_text
+from tequio.engines.network.wire import printable
 from tequio.experiments.running import store
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def show_check(console: Console, checked: Checked, path: Path, proposed: Path | None) -> None:
     """The differences as a table, or that there are none, and what to type next."""
     from rich.table import Table
+    from rich.text import Text
 
     differences = checked.found.differences
     if not differences:
@@ -33,7 +35,8 @@ def show_check(console: Console, checked: Checked, path: Path, proposed: Path | 
     for name in ("your table", "schema", "what differs"):
         table.add_column(name)
     for (here, there), group in groupby(differences, lambda one: (one.here, one.there)):
-        table.add_row(here, there, "; ".join(one.what for one in group))
+        cells = (here, there, "; ".join(one.what for one in group))
+        table.add_row(*(Text(printable(cell)) for cell in cells))  # the schema's names are somebody else's
     console.print(table)
     console.print()
     if proposed is not None:
