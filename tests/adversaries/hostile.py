@@ -18,6 +18,8 @@ from tequio.engines.network.wire import Declined, Ready, TaskRequest, Waiting
 from tequio.federation import payload as payloads
 from tequio.learners.learner import LocalTraining
 from tequio.learners.private_training import PrivateTraining
+from tequio.privacy.aggregation.identities import public_half
+from tequio.privacy.updates import JOINT
 from tequio.registry import COMPONENT_KEY, build, to_plain
 
 if TYPE_CHECKING:
@@ -81,7 +83,14 @@ class Coordinator:
                 "roster": ["north", "south", "east"], "split": {"validation": 0.1, "test": 0.1, "stratify": True},
                 "overrides": {}, "learner": {"name": "logistic"}, "stages": [],
                 "components": [LOGISTIC, training()], "work": {"algorithm": {"name": algorithm}},
-                "schema": self.schema, **changes}
+                "schema": self.schema, **self._keys(changes.get("components", ())), **changes}
+
+    def _keys(self, components: Any) -> dict[str, Any]:
+        """The keys of a roster of three, where the party wants to see its own in it: two are made up."""
+        if not any(isinstance(spec, dict) and spec.get(COMPONENT_KEY, [0, 0])[1] in JOINT for spec in components):
+            return {}
+        own = public_half(PartyHome(self.folder).signing_key)
+        return {"keys": [public_half(sha256(b"north").digest()), own, public_half(sha256(b"east").digest())]}
 
     @property
     def schema(self) -> str:

@@ -695,7 +695,7 @@ def test_what_one_sum_hides_no_other_protocol_opens(party, name):
     assert "layout" in south.train(stages=[hiding])["update"]
     said = south.ask(name, {"name": "update", "weight": 1.0, "together": [], "session": b"1"}, base=1, local=training())
     assert isinstance(said, Refused)
-    if not name.startswith("secure-sum"):
+    if not name.startswith(("secure-sum", "joint")):
         refuses(said, "is no part of the algorithm 'fedavg'", south)
     two = [hiding, stage("group-sum")]
     south.announce("two", components=[LOGISTIC, training(), *two])
