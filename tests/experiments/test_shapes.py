@@ -278,6 +278,9 @@ def test_ids_that_were_left_out_of_the_training_rows_do_not_stop_the_test_rows()
     ({"a": X[:, 0], "target": Y, "b": Y}, "'target' is a key of .data., and here also the name of a column"),
     ((FEATURES, FRAME[["x0", "x1", "x2"]]), r"write tables of two parties as a list: \[first, second\]"),
     ({"name": (FEATURES, Y), "target": "y"}, "leave data.target out"),
+    ({"name": FRAME, "target": "y", "ignore": ["y"]}, "'y' is the target, and data.ignore names it too"),
+    ({"name": FRAME, "target": "y", "id": "y"}, "'y' is the target, and data.id names it too"),
+    ({"north": FRAME, "south": FRAME[:0], "target": "y"}, "the table of 'south' has no rows; leave 'south' out"),
     ({"name": FRAME, "traget": "y"}, r"no key 'traget'.*did you mean 'target'"),
     ({"name": read((X, Y)), "target": "y"}, "leave data.target out"),
 ])
@@ -286,6 +289,15 @@ def test_what_cannot_be_meant_says_what_to_type(data, message, tmp_path, monkeyp
     with pytest.raises((ConfigError, DataError), match=message):
         tequio.run(data=data, rounds=1)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_mapping_is_no_table_of_a_party(tmp_path):
+    frame = FRAME.assign(x1=[np.inf, *FRAME["x1"][1:]])
+    with pytest.raises(DataError, match=r'1 infinite value \(row 0\).*data.mapping.missing = \["inf", "-inf"\]'):
+        tequio.run(frame, target="y", missing="median")
+    run = tequio.run(frame, target="y", missing="median", data={"mapping": {"missing": ["inf", "-inf"]}}, rounds=1,
+                     output={"folder": str(tmp_path)})
+    assert run.summary["data"] == "given"
 
 
 def test_a_dataset_is_taken_as_it_is_and_rows_are_prepared():

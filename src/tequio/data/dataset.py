@@ -357,7 +357,8 @@ def _check_missing(schema: Schema, features: Matrix, name: str, allowed: bool) -
     rows = np.concatenate([start + np.flatnonzero(block.reshape(len(block), -1)[:, column]) for start, block in wrong])
     listed = ", ".join(str(row) for row in rows[:3]) + (", ..." if len(rows) > 3 else "")
     raise DataError(f"column '{schema.names[column]}' of '{name}' has {len(rows)} "
-                    f"{'infinite' if allowed else 'missing or infinite'} values (rows {listed})",
+                    f"{'infinite' if allowed else 'missing or infinite'} value{'s' * (len(rows) > 1)} (row"
+                    f"{'s' * (len(rows) > 1)} {listed})",
                     column=schema.names[column], remedy="take infinite ones for missing values (data.mapping.missing = "
                     "[\"inf\", \"-inf\"]), and fill them in (data.missing = 'median')")
 

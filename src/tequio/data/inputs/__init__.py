@@ -96,6 +96,10 @@ def from_columns(content: Columns, targets: Sequence[str], *, target_kind: Asked
             one = key in ("id", "group") or (key == "target" and len(targets) == 1)
             raise DataError(f"'{name}' has no column '{wanted}'", remedy=nearest(wanted, content, f"data.{key}") if one
                             else f"correct data.{key}: {nearest(wanted, content)}")
+    twice = next((column for column in targets if column in (id, *ignore)), None)
+    if twice is not None and schema is None:
+        raise DataError(f"'{twice}' is the target, and data.{'id' if twice == id else 'ignore'} names it too",
+                        remedy=f"leave it out of data.{'id' if twice == id else 'ignore'}")
     if schema is None and not any(len(block) for column in content.values() for block in column.blocks()):
         raise DataError(f"'{name}' has no rows", remedy="there has to be one below the names of the columns")
     every = tuple(content)

@@ -28,6 +28,8 @@ OPTIONS = tuple(key for key in signature(read).parameters if key not in ("data",
 SHORT = ("target", "target_kind", "id", "group", "columns", "ignore", "missing", "categorical")
 """Those of them that `tequio.run` also takes without `data` before them."""
 
+_OF_LISTS = ("mapping", "columns")  # their values may look like a table
+
 _COMPONENTS = {".parquet": "parquet", ".arff": "arff"}
 _FOLDER = "image-folder"
 
@@ -68,7 +70,8 @@ def as_keys(data: object, keys: Collection[str], *, is_new: bool = True) -> dict
         return {"name": data}
     if "name" in data:
         return {**data, **as_keys(data["name"], keys)} if component_of(data["name"]) else dict(data)
-    known = {key: value for key, value in data.items() if (key in keys or key in OPTIONS) and not is_table(value)}
+    known = {key: value for key, value in data.items() if key in _OF_LISTS or (
+        (key in keys or key in OPTIONS) and not is_table(value))}
     rest = {key: value for key, value in data.items() if key not in known and not str(key).endswith("path")}
     if len(rest) + len(known) < len(data) or not rest:
         return dict(data)

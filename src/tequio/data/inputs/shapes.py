@@ -192,6 +192,9 @@ def unite(parts: Mapping[str, Content], ignore: Sequence[str] = ()) -> tuple[Con
         united = _united_columns({party: {name: column for name, column in table.items() if name not in ignore}
                                   for party, table in parts.items()})
         sizes = [len(next(iter(table.values())).values) for table in tables]
+    for party, rows in zip(parts, sizes, strict=True):
+        if not rows:
+            raise DataError(f"the table of '{party}' has no rows", remedy=f"leave '{party}' out, or give it rows")
     numbered = list(parts) == [str(number) for number in range(len(parts))]
     names = np.arange(len(parts)) if numbered else np.array(list(parts))
     return united, np.repeat(names, sizes)
