@@ -212,10 +212,11 @@ def test_the_noise_that_is_charged_is_the_noise_that_was_trained_with(party):
 @pytest.mark.parametrize(("task", "algorithm", "settings"), [
     ("fit preparation", "fedavg", {"steps": ["standardise"]}),
     ("trees: fit", "local-trees", {"agreed": "a", "learner": to_plain(build("learner", "cart"))})])
-@pytest.mark.parametrize("name", ["silent-training", "top-k", "quantise"])
-def test_a_stage_covers_only_what_it_acts_on(party, task, algorithm, settings, name):
+@pytest.mark.parametrize("hiding", [stage("silent-training"), stage("top-k"), stage("quantise"), LOCAL_DP],
+                         ids=lambda hiding: hiding["$component"][1])
+def test_a_stage_covers_only_what_it_acts_on(party, task, algorithm, settings, hiding):
     """Attack 3: exact answers under 'silent-training', at no charge."""
-    south, hiding = party(**SPENDING, tasks=("fit preparation", "trees: fit", "train")), stage(name)
+    south = party(**SPENDING, tasks=("fit preparation", "trees: fit", "train"))
     learner = [settings["learner"]] if "learner" in settings else []
     south.announce(components=[*learner, hiding], preparation={"steps": ["standardise"], "statistics": []})
     said = south.ask(task, {"statistics": []}, stages=[hiding], **settings)
@@ -535,7 +536,8 @@ def overflowing(south):
     """Two thresholds, with no row and with one above it, and for each a model whose numbers overflow above it alone."""
     rows = np.sort(south.data().train.features[:, 0].astype(np.float64))[::-1]
     for threshold in (rows[0] * 1.0001, (rows[0] + rows[1]) / 2):
-        yield linear([np.finfo(np.float32).max / threshold, 0, 0, 0], 0.0)
+        large = np.finfo(np.float32).max / threshold
+        yield from (linear([large, 0, 0, 0], 0.0), linear([large, -2 * large, 0, 0], 0.0))
 
 
 @pytest.mark.parametrize(("local", "noise"), [(training(batch=0), LOCAL_DP),
@@ -549,6 +551,7 @@ def test_no_row_is_found_by_training_that_diverges(party, local, noise):
         reply = south.train(model, local=local, stages=[noise])
         assert not isinstance(reply, Refused), reply
         assert all(np.isfinite(values).all() for values in reply["update"].values())
+        assert any(values.any() for values in reply["update"].values())  # noise is on it all the same
 
 
 @pytest.mark.parametrize("policy", [SOUTH, {"budget": Budget(50.0, DELTA, evaluation_noise=5.0)}])
