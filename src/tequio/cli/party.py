@@ -26,7 +26,8 @@ Data = Annotated[str, typer.Option(help="Your table (CSV or Parquet), a database
                                         "share, or none to keep a key only.")]
 Query = Annotated[str, typer.Option(metavar="SELECT", help="Of a database, the query that finds your rows.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
-Id = Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'.")]
+Id = Annotated[str, typer.Option(help="The column that says which row is which, to match it with others'; several "
+                                     "as 'name + born'.")]
 SchemaFile = Annotated[Path | None, typer.Option(help="The schema file that all parties agreed on.")]
 MappingFile = Annotated[Path | None, typer.Option(help="What your table calls, measures or codes otherwise; tequio "
                                                        "party check proposes one.")]

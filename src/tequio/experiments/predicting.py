@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tequio.data.inputs.column import id_columns
 from tequio.data.inputs.reading import opened_csv
 from tequio.errors import ConfigError, DataError, RunError
 from tequio.experiments.api import load
@@ -86,7 +87,8 @@ def default_id(model: Model | Result | str | Path, rows: Any) -> str:
         name = str(load_config(folder / CONFIG).data.parameters.get("id") or "")
     except (ConfigError, RunError, OSError):  # a model that was handed over without its run
         return ""
-    return name if name in _names(rows) else ""
+    names = _names(rows)
+    return name if names and all(one in names for one in id_columns(name, names)) else ""
 
 
 def predictions(model: Model, rows: Any, *, unseen: Unseen = "error", id: str = "", proba: bool = False,

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from tequio.data.dataset import Dataset
 from tequio.data.inputs import content_of
-from tequio.data.inputs.column import Column, columns_of
+from tequio.data.inputs.column import Column, columns_of, id_columns, ids_of
 from tequio.data.inputs.encoding import refuse_dates
 from tequio.data.inputs.kinds import token_counts
 from tequio.errors import ConfigError, DataError, nearest
@@ -70,7 +70,7 @@ def asked(reading: Reading, data: Table, *, target: Any = None, unseen: Unseen =
     block = None if id or with_target else _block(reading.schema, data)
     if block is not None:
         return _from_block(reading, *block, unseen, first)
-    names = {*reading.schema.columns, *_target_names(reading.schema), id,
+    names = {*reading.schema.columns, *_target_names(reading.schema), id, *id_columns(id, ()),
              *([target] if isinstance(target, str) else ())}
     _refuse_doubles(data, names)
     content, ignored = content_of(data, names)
@@ -217,8 +217,11 @@ def _from_columns(reading: Reading, columns: Columns, ignored: tuple[str, ...], 
             features[:, start:place] = token_counts(texts_of(column), len(own))
         else:
             features[:, start] = _values(reading, column, own[0], unseen, first, keep)
-    if id and id not in columns:
-        raise DataError(f"there is no column '{id}' that tells rows apart", remedy=nearest(id, [*columns, *ignored]))
+    identifying = id_columns(id, columns)
+    for column_name in identifying:
+        if column_name not in columns:
+            raise DataError(f"there is no column '{column_name}' that tells rows apart",
+                            remedy=nearest(column_name, [*columns, *ignored]))
     names = _target_names(schema) if target is None else [target] if isinstance(target, str) else []
     truth: Any = target if target is not None and not isinstance(target, str) else \
         [columns[name] for name in names] if names and all(name in columns for name in names) else None
@@ -230,7 +233,8 @@ def _from_columns(reading: Reading, columns: Columns, ignored: tuple[str, ...], 
     found, known = _with_truth(schema, truth, count, None if whole else keep, first, with_target, lenient)
     flat = features if len(schema.shape) == 1 else features.reshape(count, *schema.shape)
     rows = reading.rows_of(flat if whole else flat[places], found)
-    ids = texts_of(columns[id]) if id else None
+    ids = None if not identifying else texts_of(columns[id]) if len(identifying) == 1 else \
+        ids_of([columns[column_name] for column_name in identifying])
     return Asked(rows, places, count, ignored, ids=None if ids is None else ids[places], given_ids=ids, known=known)
 
 

@@ -16,6 +16,7 @@ from tequio.data.catalogue.arff import arff_columns, arff_matrix, read_arff
 from tequio.data.catalogue.entry import Facts, Loaded
 from tequio.data.catalogue.own import OwnTable
 from tequio.data.dataset import Dataset, Schema, Target
+from tequio.data.inputs.column import id_columns
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.registry import register
 
@@ -85,7 +86,8 @@ class ArffFile(OwnTable):
         if guessed or self.schema_path or self.categorical or isinstance(self.columns, dict):
             return own.read(content, name=name)
         kept = self._features(arff, labels)
-        wanted = {*(attribute.name for attribute in kept), *labels, *filter(None, (self.id, self.group))}
+        roles = (*id_columns(self.id, content), *filter(None, (self.group,)))
+        wanted = {*(attribute.name for attribute in kept), *labels, *roles}
         schema = Schema(kept, _target_of(arff, labels, isinstance(self.target, str)))
         return replace(own, ignore=[]).read({key: column for key, column in content.items() if key in wanted},
                                             schema=schema, name=name)
@@ -108,7 +110,8 @@ class ArffFile(OwnTable):
     def _features(self, arff: Arff, labels: Sequence[str]) -> tuple[Feature, ...]:
         """The attributes to learn from."""
         _check_names([*labels, *self.ignore, *(self.columns or ())], [one.name for one in arff.attributes])
-        others, only = {*labels, *self.ignore, self.id, self.group}, self.columns
+        identifying = id_columns(self.id, [one.name for one in arff.attributes])
+        others, only = {*labels, *self.ignore, *identifying, self.group}, self.columns
         return tuple(one for one in arff.attributes if one.name not in others and (only is None or one.name in only))
 
 

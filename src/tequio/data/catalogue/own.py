@@ -27,7 +27,7 @@ class OwnTable:
     Parameters:
         target: the column to predict; several make a multi-label target, none is for clustering
         target_kind: classes, number, multilabel or none; auto decides by the column's values
-        id: column that identifies a row across parties; it is never learned from
+        id: column that identifies a row across parties, or several as 'name + born'; they are never learned from
         group: column that says whose row it is, for natural partitions
         columns: the only columns to learn from, or what kind of thing a column holds where that is not what it looks
             like: number, category, ordered, hashed, date, text, id or ignore

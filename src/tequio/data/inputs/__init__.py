@@ -13,7 +13,16 @@ import numpy as np
 from scipy import sparse
 
 from tequio.data.dataset import Dataset, Schema, Target
-from tequio.data.inputs.column import MISSING_CATEGORY, Column, column_of, columns_of, kept, settle
+from tequio.data.inputs.column import (
+    MISSING_CATEGORY,
+    Column,
+    column_of,
+    columns_of,
+    id_columns,
+    ids_of,
+    kept,
+    settle,
+)
 from tequio.data.inputs.encoding import (
     arrays_from_torch,
     encode_features,
@@ -56,7 +65,8 @@ def read(data: Table, *, target: str | Sequence[str] | None = None, target_kind:
     """A dataset from a file (CSV, Parquet) or an object (array, (features, target), data frame, dict of columns, torch
     or Hugging Face dataset).
 
-    `target`, `id` and `group` name columns (several targets: multi-label). `columns` lists the only ones to learn from,
+    `target`, `id` and `group` name columns (several targets: multi-label; several columns that make up an id:
+    'name + born'). `columns` lists the only ones to learn from,
     or says what kind of thing each holds; those in `ignore` are left out. Categories with fewer rows than
     `minimum_count` are taken together. A `schema`, or the path of a schema file, is enforced: a column, category or
     label that it does not know is an error. A `mapping` (a table, or the path of a file) says what is called, coded or
@@ -87,9 +97,10 @@ def from_columns(content: Columns, targets: Sequence[str], *, target_kind: Asked
                  minimum_count: int = 1, categorical: Sequence[str] = (), schema: Schema | None = None,
                  spare: Collection[str] = (), name: str = "data") -> Dataset:
     """A dataset from named columns."""
-    roles = [role for role in (id, group) if role is not None]
+    identifying = id_columns(id, content)
+    roles = [*identifying, *([] if group is None else [group])]
     only, said = said_of(columns)
-    asked = {"target": targets, "id": [id], "group": [group], "categorical": categorical,
+    asked = {"target": targets, "id": identifying, "group": [group], "categorical": categorical,
              "columns": [*(only or ()), *said], "ignore": ignore}
     for key, wanted in ((key, wanted) for key, names in asked.items() for wanted in names if wanted is not None):
         if wanted not in content and (schema is None or key in ("id", "group", "ignore")):
@@ -127,8 +138,8 @@ def from_columns(content: Columns, targets: Sequence[str], *, target_kind: Asked
         schema = Schema(tuple(feature for features, _ in described for feature in features),
                         infer_target(outputs, target_kind, targets[0] if len(targets) == 1 else "labels"))
     made = Dataset.of(schema, encode_features(content, schema.features), encode_target(outputs, schema.target),
-                      ids=_labels(content, id), groups=_labels(content, group), name=name, usual=usual,
-                      missing=kept(missing), notes=notes)
+                      ids=_ids(content, identifying), groups=None if group is None else _plain(content[group]),
+                      name=name, usual=usual, missing=kept(missing), notes=notes)
     return replace(made, source=replace(made.source, left_out=left_out))
 
 
@@ -242,8 +253,9 @@ def _refuse_columns(**asked: object) -> None:
                             remedy="give (features, target), a data frame or a dict of columns")
 
 
-def _labels(columns: Columns, name: str | None) -> Array | None:
-    return None if name is None else _plain(columns[name])
+def _ids(columns: Columns, names: Sequence[str]) -> Array | None:
+    own = [columns[name] for name in names]
+    return None if not own else _plain(own[0]) if len(own) == 1 else ids_of(own).astype(str)
 
 
 def _plain(column: Column) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tequio.errors import DataError, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,6 +23,7 @@ MISSING_MARKERS = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL"}
 
 
 _MICROSECONDS_A_DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +187,38 @@ def _is_missing(value: object) -> bool:
 
 def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else value.decode() if isinstance(value, bytes) else str(value)
+
+
+ID_SEPARATOR = " + "
+"""Between the names of several id columns, and between their values in one row."""
+
+
+def id_columns(id: str | None, known: Collection[str]) -> tuple[str, ...]:
+    """The columns that together say which row is which: one of that name, or those of 'name + born'."""
+    if not id:
+        return ()
+    return (id,) if id in known else tuple(part.strip() for part in id.split(ID_SEPARATOR.strip()))
+
+
+def ids_of(columns: Sequence[Column]) -> Array:
+    """Ids that several columns make up, as texts; empty where a part is missing."""
+    parts = [_id_texts(column) for column in columns]
+    for column, texts in zip(columns, parts, strict=True):
+        if count := sum(ID_SEPARATOR in str(text) for text in texts):
+            raise DataError(f"column '{column.name}' has {count} values with '{ID_SEPARATOR}', which stands between "
+                            "the values of several id columns", remedy="replace it there")
+    whole = ~np.logical_or.reduce([column.missing for column in columns])
+    joined = [ID_SEPARATOR.join(map(str, row)) if is_whole else ""
+              for row, is_whole in zip(zip(*parts, strict=True), whole, strict=True)]
+    return np.array(joined, dtype=object)
+
+
+def _id_texts(column: Column) -> Array:
+    """The values as texts, and those that count days as dates."""
+    if not column.dated:
+        return column.texts()
+    return np.array(["" if lost else str(_EPOCH + timedelta(day)).removesuffix(" 00:00:00")
+                     for day, lost in zip(column.values, column.missing, strict=True)], dtype=object)
 
 
 Missing = Literal["error", "drop", "keep", "median", "category"]

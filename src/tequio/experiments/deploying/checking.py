@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.data.inputs import harmonised, read
+from tequio.data.inputs.column import id_columns
 from tequio.data.inputs.harmonise import Comparison, compare
 from tequio.data.inputs.mapping import TableMapping, mapping_of
 from tequio.data.sharing import load_schema
@@ -40,10 +41,11 @@ def check_table(path: Path, schema: Path, mapping: Path | None = None, quantiles
     shared = load_schema(schema)
     said = TableMapping() if mapping is None else mapping_of(mapping)
     columns, encoding = _columns(path, said, given=mapping is not None)
-    for name in (*ignore, *([id] if id else [])):
+    identifying = id_columns(id, columns)
+    for name in (*ignore, *identifying):
         if name not in columns:
             raise DataError(f"'{path.name}' has no column '{name}'", remedy=nearest(name, columns))
-    found = compare(columns, shared, {} if quantiles is None else quantiles_in(quantiles), {id, *ignore})
+    found = compare(columns, shared, {} if quantiles is None else quantiles_in(quantiles), {*identifying, *ignore})
     if encoding:
         found.mapping["encoding"] = encoding
         found.say("", "", f"the file is not encoded in UTF-8; in {encoding} it can be read")
