@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from reference_pages.markup import code, first_line, page, table, text
-from tequio.gate.policy import Budget, OwnSplit, Policy, Requirement
+from tequio.gate.policy import Budget, Intersections, OwnSplit, Policy, Requirement
 from tequio.views.components import type_text
 
 MEANINGS: dict[type, dict[str, str]] = {
@@ -43,8 +43,18 @@ MEANINGS: dict[type, dict[str, str]] = {
         "approval": "whether a person approves each run before it begins: none or run",
         "tell_rows": "what the coordinator learns of numbers of rows: exact, hundreds (rounded down) or no (always 1)",
         "share_rows": "allow methods that share raw rows",
+        "psi": "what set intersections may learn about the party's ids",
         "private_randomness": "whether the party's random numbers follow from a secret of its own, so that the "
                               "coordinator cannot take noise off again"},
+    Intersections: {
+        "per_day": "intersections that the party takes part in within 24 hours",
+        "per_dataset": "intersections that it takes part in with the same rows, ever",
+        "most_ids": "the longest list of another party, after padding",
+        "times_own": "the same, as a multiple of the own list",
+        "minimum": "with fewer common ids the party reports nothing (left out: 100, or a tenth of its rows where that "
+                   "is less)",
+        "secret_file": "a file of 32 bytes or more that hardens ids, the same at all parties (left out: the first "
+                       "party makes a secret for each intersection)"},
     Requirement: {
         "stage": "the stage that updates have to pass",
         "at_least": "lower bounds on its parameters",
@@ -58,7 +68,7 @@ MEANINGS: dict[type, dict[str, str]] = {
         "validation": "share of the rows that models are chosen by",
         "test": "share of the rows that is reported on",
         "stratify": "whether all parts have the classes in the same shares"}}
-TITLES = {Requirement: "[[require]]", Budget: "[budget]", OwnSplit: "[split]"}
+TITLES = {Requirement: "[[require]]", Budget: "[budget]", OwnSplit: "[split]", Intersections: "[psi]"}
 
 
 def policy_page() -> str:
@@ -84,4 +94,5 @@ def _type(hint: Any) -> str:
 
 def _default(field: Any) -> str:
     default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    return "needed" if default is msgspec.NODEFAULT else "" if default is None else code(default)
+    return "needed" if default is msgspec.NODEFAULT else "" if default is None or isinstance(
+        default, Intersections) else code(default)

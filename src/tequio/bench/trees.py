@@ -203,7 +203,7 @@ def intersect(repeats: int, workers: int) -> Measured:
     """One alignment of two sets of which half is common, in seconds of one core, whatever else the machine does."""
     federation = _two_parties(IDS)
     started = time.process_time()
-    common = find_common(Conversation(federation, roles_of(federation)), "psi")
+    common = find_common(Conversation(federation, roles_of(federation)), "psi", ())
     took = time.process_time() - started
     federation.engine.close()
     return {"seconds": took, "value": took, "mark": 60.0, "unit": "s", "ids": [IDS, IDS], "common": common,

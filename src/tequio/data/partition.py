@@ -67,6 +67,11 @@ class Partition:
         """Rows of each party."""
         return np.diff(self.offsets)
 
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Of parties with different columns, those that hold rows."""
+        return () if self.columns is None else tuple(party for party in range(len(self)) if party != self.key_holder)
+
     def name(self, party: int) -> str:
         """What the party is called."""
         return self.names[party] if self.names else str(party)

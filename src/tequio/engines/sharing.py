@@ -59,6 +59,7 @@ def lay_out(population: Population, *, here: bool = True,
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
         "row_view": dataset.rows, "column_view": dataset.columns, "label_view": dataset.labels,
         "pinned": None if population.pinned is None else list(astuple(population.pinned)),
+        "key_holder": partition.key_holder,
         "labels": _listed(partition.labels), "views": [[party, _rows_of_parts(population, party)] for party in split],
     }
     arrays = _arrays_of(dataset, partition)
@@ -79,15 +80,16 @@ def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Populatio
                       plan["label_view"])
     partition = Partition(arrays["rows"], arrays["offsets"], _tupled(plan["names"]),
                           _tupled(plan["columns"]), _tupled(plan["holds_target"]), _tupled(plan["categories"]),
-                          _tupled(plan["labels"]))
+                          _tupled(plan["labels"]), plan["key_holder"])
     views = OrderedDict((party, PartyData(*(replace(partition.view(dataset, party), rows=rows) for rows in parts)))
                         for party, parts in plan["views"])
     return Population(dataset, partition, Split(**plan["split"]), plan["seed"],
                       dict(plan["overrides"]), views, None if plan["pinned"] is None else _roster(*plan["pinned"]))
 
 
-def _roster(agreed: bytes, parties: int, keys: Sequence[bytes], own: bytes, folder: str) -> Roster:
-    return Roster(agreed, parties, tuple(keys), own, folder)
+def _roster(agreed: bytes, parties: int, keys: Sequence[bytes], own: bytes, folder: str,
+            holders: Sequence[int]) -> Roster:
+    return Roster(agreed, parties, tuple(keys), own, folder, tuple(holders))
 
 
 def write_population(population: Population, folder: Path, split: Sequence[int] = ()) -> None:

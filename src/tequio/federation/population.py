@@ -58,8 +58,9 @@ class Roster:
     """Who takes part in a run, for what parties sign: the hash of what all were announced, how many there are, and the
     public key of each.
 
-    At a party `own` is its private key, and `folder` is where it writes down what only moves forward. In a simulation
-    there are no keys: they follow from the hash.
+    At a party `own` is its private key, and `folder` is where it writes down what only moves forward. Where parties
+    hold different columns, `holders` are those that hold rows. In a simulation there are no keys: they follow from the
+    hash.
     """
 
     agreed: bytes
@@ -67,6 +68,7 @@ class Roster:
     keys: tuple[bytes, ...] = ()
     own: bytes = field(default=b"", repr=False)
     folder: str = ""
+    holders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +100,8 @@ class Population:
     @property
     def roster(self) -> Roster:
         """Who takes part: as announced, or simulated by the seed."""
-        return self.pinned or Roster(sha256(f"simulated|{self.seed}|{len(self)}".encode()).digest(), len(self))
+        return self.pinned or Roster(sha256(f"simulated|{self.seed}|{len(self)}".encode()).digest(), len(self),
+                                     holders=self.partition.holders)
 
     @property
     def sizes(self) -> NDArray[np.int64]:

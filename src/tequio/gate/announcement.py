@@ -62,7 +62,8 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `work` are the tables of its config that decide what is done with rows, `components` all components that tasks may
     come with, `stages` those of updates. `index` and `overrides` are this party's own. `predicts` and `tell` belong to
     a question to a trained model, `columns` to parties that hold different columns of the same rows. `keys` are those
-    by which parties sign, in the order of the roster, where they check each other.
+    by which parties sign, in the order of the roster, where they check each other. `holders` are the parties with rows,
+    where they hold different columns.
     """
 
     name: Name
@@ -85,6 +86,7 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     predicts: Name = ""
     tell: Name = ""
     keys: Annotated[list[Annotated[bytes, Meta(max_length=64)]], Meta(max_length=MOST_PARTIES)] = []
+    holders: Annotated[list[Annotated[int, Meta(ge=0, lt=MOST_PARTIES)]], Meta(max_length=_NAMES_IN_FULL)] = []
 
     def __post_init__(self) -> None:
         if self.index >= self.parties:
@@ -104,7 +106,8 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _own(self) -> Payload:
-        keys = {"keys": sha256(b"".join(self.keys)).hexdigest()} if self.keys else {}
+        keys: Payload = {"keys": sha256(b"".join(self.keys)).hexdigest()} if self.keys else {}
+        keys |= {"holders": self.holders} if self.holders else {}
         return {"name": self.name, "algorithm": self.algorithm, "rounds": self.rounds, "parties": self.parties,
                 "roster": self.roster, **keys, "seed": self.seed, "split": msgspec.structs.asdict(self.split),
                 "overrides": self.overrides, "learner": self.learner, "stages": self.stages,

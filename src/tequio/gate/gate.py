@@ -26,6 +26,7 @@ from tequio.learners.trees.learner import TreeLearner
 from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.ledger import Context, Entry
 from tequio.privacy.noising import OPEN
+from tequio.privacy.psi.limits import BEGINS
 from tequio.privacy.updates import PROTOCOL_TASKS
 from tequio.registry import COMPONENT_KEY, from_plain, name_of, parameter_model, to_plain
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tequio.privacy.accounting import Spent
     from tequio.privacy.dataset_ledger import DatasetLedger
     from tequio.privacy.mechanism import Mechanism
+    from tequio.privacy.psi.limits import IntersectionLog
 
 _ME = 0
 MOST_STEPS = 1_000_000
@@ -156,9 +158,10 @@ class Gate:
 
     def __init__(self, policy: Policy, announcement: Announcement, rows: PartyRows, schema: Schema, *,
                  ledger: DatasetLedger | None = None, run: str = "", by: str = "here",
-                 tasks: frozenset[str] | None = None) -> None:
+                 tasks: frozenset[str] | None = None, intersections: IntersectionLog | None = None) -> None:
         self.policy, self.announcement, self.rows = policy, announcement, rows
         self._schema, self._ledger, self._run, self._by = schema, ledger, run, by
+        self._intersections = intersections
         self.tasks = tasks_of_run(announcement) if tasks is None else tasks
         self.rounds = 0  # in a rehearsal: what round 1 costs stands for so many rounds
         self._agreed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -167,6 +170,8 @@ class Gate:
               digest: str) -> Passed:
         """Let a task in and write down what its reply costs, or refuse it. `digest` is the party's own."""
         passed = self.decide(task, round, settings, stages)
+        if task == BEGINS and self._intersections is not None:
+            self._intersections.begin(self._run, self._by, self.policy.psi.per_day, self.policy.psi.per_dataset)
         budget, spent = self.policy.budget, passed.spent
         if self.rounds and round:
             spent = {release: count * self.rounds for release, count in spent.items()} if round == 1 else {}

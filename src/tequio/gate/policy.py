@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tequio.errors import ConfigError, PermissionDenied, nearest
 
 FOLDER = Path(__file__).parent / "policies"
 _SMALLEST_CELL = 5
+_SECRET_BYTES = 32
 _OWN_TRAINING = ("epochs", "steps", "batch", "optimizer", "learning_rate", "momentum", "weight_decay", "decay",
                  "shuffle", "optimizer_memory")
 
@@ -53,6 +54,30 @@ class OwnSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("split.validation and split.test are shares from 0, and together below 1")
 
 
+class Intersections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the party lets set intersections learn about its ids, which methods for different columns begin with.
+
+    It takes part in at most `per_day` of them within 24 hours and in `per_dataset` with the same rows. Lists of other
+    parties have at most `most_ids` ids and `times_own` times as many as its own, both after padding. With fewer common
+    ids than `minimum` it reports nothing (left out: 100, or a tenth of its rows where that is less). `secret_file`
+    holds the secret that hardens ids, 32 bytes or more, the same at all parties (left out: the first party makes one
+    for each intersection).
+    """
+
+    per_day: int = 3
+    per_dataset: int = 5
+    most_ids: int = 1 << 20
+    times_own: float = 4.0
+    minimum: int | None = None
+    secret_file: str = ""
+
+    def __post_init__(self) -> None:
+        if self.per_day < 0 or self.per_dataset < 0 or self.most_ids < 1 or not self.times_own >= 1:
+            raise ValueError("psi.per_day and psi.per_dataset are 0 or more, psi.most_ids and psi.times_own 1 or more")
+        if self.minimum is not None and self.minimum < 1:
+            raise ValueError("psi.minimum is 1 or more")
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the party's owner allows. An empty list allows all that is installed.
 
@@ -64,8 +89,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that it accepts, which then stays). `exempt_tasks` need not pass the required stages or be paid for. `tell_rows` is
     what the coordinator learns of the number of rows, `evaluation` how metrics leave (left out: coarse where anything
     else here protects rows, else exact), and `overrides` are the keys of its training that a run may set for this party
-    alone. With `private_randomness` the party's random numbers follow from a secret of its own, so that nobody else can
-    take noise off again.
+    alone. `psi` bounds set intersections. With `private_randomness` the party's random numbers follow from a secret of
+    its own, so that nobody else can take noise off again.
     """
 
     coordinators: tuple[str, ...] = ()
@@ -90,6 +115,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval: Literal["none", "run"] = "none"
     tell_rows: Literal["exact", "hundreds", "no"] = "exact"
     share_rows: bool = False
+    psi: Intersections = Intersections()
     private_randomness: bool = True
 
     def __post_init__(self) -> None:
@@ -142,6 +168,25 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                  "noised": "metrics of the parties' own rows have noise on each count"}[self.metrics]
         rows = "" if self.tell_rows == "exact" else f"parties report their numbers of rows as '{self.tell_rows}'"
         return [f"{text}, as the policy says" for text in (found, rows) if text]
+
+    def intersections(self, folder: Path) -> dict[str, Any]:
+        """What tasks need to know of `psi`; a file of a secret is looked for from that folder."""
+        secret = b""
+        if self.psi.secret_file:
+            path = folder / Path(self.psi.secret_file).expanduser()
+            try:
+                secret = path.read_bytes().strip()
+            except OSError as cause:
+                raise ConfigError(f"the secret that hardens ids, '{path}', cannot be read: {cause.strerror}",
+                                  remedy="set psi.secret_file to a file that all parties have, or leave it "
+                                         "out") from None
+            if len(secret) < _SECRET_BYTES:
+                raise ConfigError(f"the secret that hardens ids, '{path}', has {len(secret)} bytes, fewer than "
+                                  f"{_SECRET_BYTES}",
+                                  remedy="make one that nobody can guess, and give it to all parties: head -c 32 "
+                                         "/dev/urandom | base64 > FILE")
+        return {"most_ids": self.psi.most_ids, "times_own": self.psi.times_own, "minimum": self.psi.minimum,
+                "secret": secret, "tell_rows": self.tell_rows}
 
     def told_rows(self, rows: int) -> int:
         """The number of rows as the coordinator may hear it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tequio.errors import PermissionDenied
@@ -21,6 +22,7 @@ from tequio.gate.announcement import read_announcement, roster_of
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import as_policy, policy_file, read_policy
 from tequio.gate.release import released
+from tequio.privacy.psi.limits import LIMITS, IntersectionLog
 from tequio.registry import COMPONENT_KEY
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ class GatedEngine:
     def open(self, population: Population) -> None:
         """Judge the run at every party, and open the engine."""
         self._population = population
-        wants = {key: value for key, value in ((LEAST_BATCH, self.policy.least_batch),
-                                               (LEAST_COHORT, self.policy.minimum_parties)) if value > 1}
+        wants: dict[str, Any] = {key: value for key, value in (
+            (LEAST_BATCH, self.policy.least_batch), (LEAST_COHORT, self.policy.minimum_parties)) if value > 1}
+        if population.partition.columns is not None:
+            wants[LIMITS] = self.policy.intersections(Path())
         self.engine.open(population if not wants else replace(population, overrides={
             party: {**population.overrides.get(party, {}), **wants} for party in range(len(population))}))
         for party in range(min(len(population), _MOST_NAMES_IN_ROSTER)):
@@ -173,7 +177,8 @@ class GatedEngine:
             known = self._gates[party] = Gate(
                 self.policy, announcement, PartyRows(len(data.train), len(data.validation), len(data.test)),
                 population.schema, run=self.run,
-                ledger=None if self.ledger_of is None else self.ledger_of(population.name(party)))
+                ledger=None if self.ledger_of is None else self.ledger_of(population.name(party)),
+                intersections=IntersectionLog("simulated"))
         return known
 
     def _note(self, task: str, cause: PermissionDenied | None = None) -> Seen:

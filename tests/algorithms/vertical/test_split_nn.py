@@ -162,8 +162,16 @@ def test_no_message_holds_a_row_an_id_a_label_or_a_weight():
     assert_no_labels(federation.engine, population, federation.engine.states()[0])
     fields = {(name, field) for name, _, _, payload in federation.engine.messages for field in payload}
     assert fields == {
-        ("vertical.mask", "masked"), ("vertical.mask again", "masked"), ("vertical.choose order", "common"),
-        ("vertical.choose order", "order"), ("vertical.keep", "common"), ("vertical.deal parts", "part"),
+        ("intersection.offer", "key"), ("intersection.offer", "length"), ("intersection.offer", "brings_secret"),
+        ("intersection.offer", "signature"), ("intersection.harden", "offers"), ("intersection.harden", "boxes"),
+        ("intersection.harden", "signatures"), ("intersection.commit", "offers"), ("intersection.commit", "box"),
+        ("intersection.commit", "digest"), ("intersection.commit", "signature"),
+        ("intersection.agree", "commitments"), ("intersection.agree", "signature"),
+        ("intersection.show", "signatures"), ("intersection.show", "box"), ("intersection.mask", "box"),
+        ("intersection.mask", "step"), ("intersection.mask", "points"), ("intersection.settle", "steps"),
+        ("intersection.settle", "places"), ("intersection.settle", "common"), ("intersection.settle", "intersection"),
+        ("intersection.settle", "lengths"), ("vertical.choose order", "order"), ("vertical.keep", "order"),
+        ("vertical.deal parts", "part"),
         ("vertical.settle", "part"), ("split-nn.build", "cut"), ("split-nn.build", "joined"),
         ("split-nn.build", "columns"), ("split-nn.step", "part"), ("split-nn.step", "positions"),
         ("split-nn.step", "step"), ("split-nn.step", "first"), ("split-nn.step", "gradient"),

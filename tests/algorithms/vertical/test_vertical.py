@@ -17,8 +17,7 @@ from joint import (
     said,
 )
 
-from tequio.algorithms.vertical.alignment import OwnOrder
-from tequio.algorithms.vertical.openmined import OwnKey
+from tequio.algorithms.vertical.intersection import OwnSide
 from tequio.algorithms.vertical.rows import PARTS, CommonRows, QueryRows
 from tequio.data.dataset import Dataset
 from tequio.data.partition import Partition, Split
@@ -26,7 +25,6 @@ from tequio.errors import ConfigError, DataError, PartyError, QuorumError, Tequi
 from tequio.federation.algorithm import part_types
 from tequio.federation.population import Population
 from tequio.learners.metrics import summarise, tally
-from tequio.privacy.psi import openmined
 
 
 def ids_of(population, federation, party):
@@ -35,19 +33,12 @@ def ids_of(population, federation, party):
     return mine.ids[kept(federation.engine.states()[party], CommonRows)["rows"]]
 
 
-@pytest.fixture(params=["psi", "openmined"])
-def alignment(request):
-    if request.param == "openmined":
-        pytest.importorskip("private_set_intersection")
-    return request.param
-
-
 @pytest.mark.parametrize("parties", [1, 2, 3])
 @pytest.mark.parametrize("overlap", [1.0, 0.4])
-def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap, alignment):
+def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap):
     population = dealt(parties=parties, overlap=overlap)
     federation = federation_of(population)
-    play(JointSum(alignment=alignment), federation)
+    play(JointSum(), federation)
     orders = [ids_of(population, federation, party) for party in range(parties)]
     held = [set(population.partition.view(population.dataset, party).ids.tolist()) for party in range(parties)]
     assert set(orders[0].tolist()) == set.intersection(*held)
@@ -58,45 +49,27 @@ def test_parties_agree_on_one_order_of_the_common_rows(parties, overlap, alignme
     assert [int((parts[0] == code).sum()) for code in range(3)][1:] == [round(0.2 * len(orders[0]))] * 2
 
 
-def test_both_ways_agree_on_the_same_rows():
-    pytest.importorskip("private_set_intersection")
-    ours, theirs = (federation_of(dealt(parties=3)) for _ in range(2))
-    play(JointSum(), ours)
-    play(JointSum(alignment="openmined"), theirs)
-    for party in range(3):
-        first, second = (kept(federation.engine.states()[party], CommonRows) for federation in (ours, theirs))
-        assert set(first["rows"]) == set(second["rows"])
-
-
-def test_damaged_messages_of_openmined_are_refused():
-    pytest.importorskip("private_set_intersection")
-    key = openmined.new_key()
-    with pytest.raises(DataError, match="damaged"):
-        openmined.answer(key, [b"1"], b"\xff\xff", 1)
-    with pytest.raises(DataError, match="damaged"):
-        openmined.common(key, {"setup": b"\xff", "response": b""})
-
-
 def test_the_agreed_order_is_the_same_again_though_the_masks_are_not():
     first, again = (federation_of(dealt()) for _ in range(2))
     for federation in (first, again):
         play(JointSum(), federation)
     for one, other in zip(first.engine.states().values(), again.engine.states().values(), strict=True):
         np.testing.assert_array_equal(kept(one, CommonRows)["rows"], kept(other, CommonRows)["rows"])
-    masks = [value for name, sender, _, value in said(first.engine) if name == "vertical.mask"]
-    others = [value for name, sender, _, value in said(again.engine) if name == "vertical.mask"]
-    assert not any((one == other).all() for one, other in zip(masks, others, strict=True))
+    sealed, others = ([value for name, sender, _, value in said(each.engine)
+                       if name == "intersection.show" and sender != "coordinator"] for each in (first, again))
+    assert len(sealed) == 2
+    assert not set(sealed) & set(others)
 
 
-def test_nothing_of_the_alignment_shows_an_id_a_row_or_a_secret(alignment):
-    population = dealt(parties=3)
+@pytest.mark.parametrize("parties", [2, 3])
+def test_nothing_of_the_alignment_shows_an_id_a_row_or_a_secret(parties):
+    population = dealt(parties=parties)
     federation = federation_of(population)
-    play(JointSum(alignment=alignment), federation)
+    play(JointSum(), federation)
     assert_no_ids(federation.engine, population)
     assert_no_rows(federation.engine, population)
     for state in federation.engine.states().values():
-        assert not kept(state, OwnOrder)
-        assert not kept(state, OwnKey)
+        assert kept(state, OwnSide).keys() == {"sid", "step", "rows"}
 
 
 def test_the_label_holder_tallies_the_common_rows_of_a_part():
@@ -182,9 +155,9 @@ def test_a_failing_party_is_named_with_its_cause():
         play(JointSum(), federation_of(dealt(broken, overlap=1.0)))
 
 
-def test_parties_without_common_ids_are_told_so(alignment):
+def test_parties_without_common_ids_are_told_so():
     with pytest.raises(TequioError, match="no ids in common"):
-        play(JointSum(alignment=alignment), federation_of(dealt(overlap=0.0)))
+        play(JointSum(), federation_of(dealt(overlap=0.0)))
 
 
 def test_parties_that_agreed_before_need_no_intersection():
@@ -201,10 +174,10 @@ def test_what_crossed_is_on_record_by_task_and_party():
     federation = federation_of(dealt(key_holder=True), record=lambda kind, facts: events.append((kind, facts)))
     play(JointSum(), federation)
     told = {(facts["task"], facts["party"]): facts for kind, facts in events if kind == "messages"}
-    mask = told["vertical.mask", "1"]
-    assert mask["role"] == "feature party"
-    assert mask["up"] == {"masked": {"kind": "uint8", "shape": [45, 32], "amount": 45 * 32}}
-    assert mask["bytes_up"] > 45 * 32
+    shown = told["intersection.show", "1"]
+    assert shown["role"] == "feature party"
+    assert shown["up"] == {"box": {"kind": "bytes", "shape": [3216], "amount": 3216}}  # 45 ids padded to 100
+    assert shown["bytes_up"] > 100 * 32
     assert told["vertical.deal parts", "0"]["role"] == "label holder"
     assert all(facts["times"] == 0 for (_, party), facts in told.items() if party == "key holder")
     assert all(facts["waiting_seconds"] >= 0 for facts in told.values())

@@ -77,7 +77,7 @@ def test_real_parties_predict_what_a_simulation_predicts(tmp_path, capsys):
             facts = {"path": str(tmp_path / f"{name}.csv"), "id": "customer",
                      "target": "repays" if name == "bank" else None}
         homes.append(enrol(home, tmp_path / name, name, facts).folder)
-        (homes[-1] / "policy.toml").write_text("private_randomness = false\n")
+        (homes[-1] / "policy.toml").write_text("private_randomness = false\n[psi]\nper_day = 20\nper_dataset = 20\n")
     bank, insurer = homes[0], homes[1]
 
     def bring(name, run, *more):
@@ -189,7 +189,7 @@ def test_a_question_gets_the_part_of_the_model_and_the_tasks_of_predictions_only
     state = {"rows.CommonRows": {"rows": np.arange(3), "scale": {"mean": 0}}, "split_nn.Bottom": {"optimizer": {}}}
     question = about(brought, state)
     assert question.part == {"rows.CommonRows": {"scale": {"mean": 0}}}
-    assert {"split-nn.activate", "vertical.mask"} <= question.tasks
+    assert {"split-nn.activate", "intersection.mask"} <= question.tasks
     assert not {"split-nn.step", "vertical.tell answers", "vertical.hand out", "vertical.tally",
                 "vertical.seal answers"} & question.tasks
     question.judge("split-nn.activate", {"part": "query"})

@@ -239,7 +239,7 @@ def test_tasks_that_the_policy_does_not_allow_are_refused(party_home, tmp_path, 
     import msgspec
 
     site = make_site(party_home, tmp_path, **msgspec.to_builtins(msgspec.convert(policy, Policy)) | {
-        "tasks": policy.get("tasks", TASKS), "require": msgspec.convert(policy, Policy).require})
+        "tasks": policy.get("tasks", TASKS), "require": msgspec.convert(policy, Policy).require, "psi": Policy().psi})
     site.begin("run-1", told(site))
     about = payloads.encode({"settings": settings, "stages": stages})
     with pytest.raises((PermissionDenied, ConfigError, EngineError), match=cause.replace("(", r"\(")):

@@ -88,7 +88,7 @@ class VerticalRegression(VerticalAlgorithm):
         """Find the common rows, or an order in which nobody sees which these are."""
         if not self.hide_matches:
             return super().agree(talk, state)
-        rows, mask = link(talk)
+        rows, mask = link(talk, self.compare)
         return state.next({"rows": rows}, mask=mask)
 
     def prepare(self, talk: Conversation, state: State) -> State:
@@ -286,6 +286,7 @@ class VerticalLogistic(VerticalRegression):
 
     Parameters:
         alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
         encryption: paillier, ckks or plain: its name, or a table with its name and parameters
         hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
         patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)
@@ -361,6 +362,7 @@ class VerticalLinear(VerticalRegression):
 
     Parameters:
         alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
+        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
         encryption: paillier, ckks or plain: its name, or a table with its name and parameters
         hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
         patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)

@@ -101,7 +101,8 @@ class SplitNN(VerticalAlgorithm):
     against that on them.
 
     Parameters:
-        alignment: find common rows by set intersection (psi, or OpenMined's), or take all as they stand (agreed)
+        alignment: find common rows by private set intersection (psi), or take all as they stand (agreed)
+        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
         bottom: widths of the layers below the cut
         cut: width of the cut layer, one for all parties with columns or one for each party
         top: widths of the layers above the cut

@@ -32,6 +32,7 @@ from tequio.federation.evaluation import check_any_tally
 from tequio.federation.task import AnyTask, NoSettings, Reveals, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import check_tally, tally
+from tequio.privacy.psi.ids import Comparison
 
 if TYPE_CHECKING:
     from tequio.algorithms.vertical.requests import Told
@@ -58,6 +59,7 @@ class VerticalAlgorithm(Algorithm):
     """
 
     alignment: Alignment = "psi"
+    compare: tuple[Comparison, ...] = ()
 
     adoptable: ClassVar[bool] = False
     own_training: ClassVar[bool] = False
@@ -70,7 +72,7 @@ class VerticalAlgorithm(Algorithm):
 
     def agree(self, talk: Conversation, state: State) -> State:
         """Find the common rows and their order; `state.model["rows"]` holds their counts by part from then on."""
-        return state.next({"rows": align(talk, self.alignment)})
+        return state.next({"rows": align(talk, self.alignment, self.compare)})
 
     @abstractmethod
     def prepare(self, talk: Conversation, state: State) -> State:
@@ -171,7 +173,7 @@ class VerticalAlgorithm(Algorithm):
 
     def _score_common(self, talk: Conversation, state: State) -> int:
         """Align the rows that the parties hold now, and let the label holder work out scores; how many they are."""
-        rows = find_common(talk, self.alignment, query=True)
+        rows = find_common(talk, self.alignment, self.compare, query=True)
         self.scores(talk, state, {party: {"part": QUERY} for party in talk.roles.holders})
         return rows
 

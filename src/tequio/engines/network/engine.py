@@ -253,10 +253,11 @@ class NetworkEngine:
         """What a party is told of the run, to judge it by."""
         split, columns = population.split, population.partition.columns
         held = {} if columns is None else {"columns": [population.schema.features[column].name
-                                                       for column in columns[party].tolist()]}
+                                                       for column in columns[party].tolist()],
+                                           "holders": list(population.partition.holders)}
         names = [population.name(index) for index in range(len(population))]
-        signed = any(spec[COMPONENT_KEY][0] == "stage" and spec[COMPONENT_KEY][1] in JOINT
-                     for spec in self._announcement.facts.get("components", ()))
+        signed = columns is not None or any(spec[COMPONENT_KEY][0] == "stage" and spec[COMPONENT_KEY][1] in JOINT
+                                            for spec in self._announcement.facts.get("components", ()))
         keys = {"keys": self._keys} if signed else {}
         return {**self._announcement.facts, **keys, "index": party, "parties": len(population), "seed": population.seed,
                 "roster": roster_of(names),

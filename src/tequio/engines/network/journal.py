@@ -97,9 +97,8 @@ class Journal:
 
     def forget(self) -> None:
         """Nothing of it is needed any more."""
-        self._forget(self._positions)
-        if self._folder.is_dir():
-            self._folder.rmdir()
+        self._positions.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _forget(self, positions: Iterable[int]) -> None:
         for position in list(positions):

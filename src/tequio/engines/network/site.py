@@ -51,6 +51,7 @@ from tequio.gate.release import released
 from tequio.privacy.aggregation.identities import public_half
 from tequio.privacy.aggregation.one_way import erase_secrets
 from tequio.privacy.dataset_ledger import fingerprint_of
+from tequio.privacy.psi.limits import LIMITS, SETTLES, IntersectionLog
 from tequio.privacy.updates import PROTOCOL_TASKS
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ class Site:
             raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
                                    f"bytes, more than {self.policy.maximum_reply_megabytes:g} MB",
                                    remedy="raise 'maximum_reply_megabytes' there, or send less")
+        if request.task == SETTLES:
+            self._telemetry.note("ids intersected", run=request.run, **answer.payload)
         self._telemetry.note("task done", run=request.run, task=request.task, round=request.round, bytes=len(reply),
                              covered=passed.covered)
         return Record(request.position, request.base, request.digest, states[index], reply, answer.seconds)
@@ -246,7 +249,8 @@ class Site:
                 Journal(older).forget()
         population = self._population(told, facts, question.holding)
         gate = Gate(self.policy, told, PartyRows(len(population.whole(told.index))), population.schema, run=run,
-                    tasks=question.tasks)
+                    tasks=question.tasks, intersections=self._intersections(question.holding))
+        population = replace(population, pinned=self._pinned(told, folder))
         return _Engagement(told, terms, population, Journal(folder, question.part), gate, question)
 
     def _gate(self, run: str, told: Announcement, population: Population) -> Gate:
@@ -258,17 +262,21 @@ class Site:
             raise refused(f"it wants at least {self.policy.minimum_rows} rows behind each reply, and this split leaves "
                           "fewer to train on", "lower data.split.validation and data.split.test")
         return Gate(self.policy, told, rows, population.schema, ledger=ledger, run=run,
-                    by=self._authority or "coordinator")
+                    by=self._authority or "coordinator", intersections=self._intersections(self._holding))
 
-    def _pinned(self, told: Announcement, folder: Path) -> Roster | None:
-        """The roster of a run whose parties check each other, if this party's own key is in its place there."""
-        if not told.signed:
-            return None
+    def _intersections(self, holding: Holding) -> IntersectionLog:
+        """The set intersections that this party has taken part in."""
+        rows = fingerprint_of(holding.dataset) if isinstance(holding, OwnRows) else f"{holding.share}-{holding.name}"
+        return IntersectionLog(rows, self._home.folder / "intersections.jsonl")
+
+    def _pinned(self, told: Announcement, folder: Path) -> Roster:
+        """The roster of a run, if this party's own key is in its place there. One without keys is good for no task that
+        signs or checks a signature."""
         own = self._home.signing_key
-        if not told.keys or told.keys[told.index] != public_half(own):
+        if (told.signed or told.keys) and (not told.keys or told.keys[told.index] != public_half(own)):
             raise PermissionDenied("the run names another key for this party than it signs by, or none",
                                    remedy="its certificate may have been renewed since: announce the run again")
-        return Roster(told.agreed, told.parties, tuple(told.keys), own, str(folder / _ONE_WAY))
+        return Roster(told.agreed, told.parties, tuple(told.keys), own, str(folder / _ONE_WAY), tuple(told.holders))
 
     def _terms(self, announcement: bytes | memoryview) -> str:
         """All besides a request that decides what its reply is: rows, policy, coins, and everything announced."""
@@ -301,7 +309,8 @@ class Site:
         own = dict(told.overrides) | {"share_rows": policy.share_rows, LEAST_BATCH: policy.least_batch,
                                       LEAST_COHORT: policy.minimum_parties,
                                       STEADY_TRAINING: policy.budget is not None,
-                                      STEADY_EVALUATION: policy.metrics != "exact"}
+                                      STEADY_EVALUATION: policy.metrics != "exact",
+                                      LIMITS: policy.intersections(self._home.folder)}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:

@@ -30,7 +30,7 @@ def signed_by(party: Party, content: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
 
     roster = party.roster
-    private = roster.own if roster.keys else _simulated(roster.agreed, party.index)
+    private = roster.own or _simulated(roster.agreed, party.index)
     r, s = decode_dss_signature(_private(private).sign(content, ec.ECDSA(SHA256())))
     return r.to_bytes(_HALF, "big") + s.to_bytes(_HALF, "big")
 
@@ -51,6 +51,9 @@ def check_signed(roster: Roster, party: int, signature: object, content: bytes, 
 
 def pinned_key(roster: Roster, party: int) -> bytes:
     """The public key of a party, as a compressed point."""
+    if roster.own and not roster.keys:  # anyone could sign for simulated parties
+        raise PermissionDenied("the run was announced without the keys of its parties, whose signatures it needs",
+                               remedy="let the coordinator announce 'keys'")
     return roster.keys[party] if roster.keys else public_half(_simulated(roster.agreed, party))
 
 

@@ -78,6 +78,7 @@ class SecureBoost(VerticalAlgorithm):
 
     Parameters:
         alignment: psi (find common rows by private set intersection) or agreed (rows are the same already)
+        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
         encryption: of gradients: an encryption's name or a table with its name and parameters; 'plain' is the twin
         own_first_tree: grow the first tree from the label holder's columns alone, so that no other party sees rows
             grouped by their labels

@@ -75,6 +75,7 @@ class VerticalForest(VerticalAlgorithm):
 
     Parameters:
         alignment: psi (find common rows by private set intersection) or agreed (rows are the same already)
+        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
         encryption: of classes: an encryption's name or a table with its name and parameters; 'plain' is the twin
         bins: most bins of a column
         together: trees that grow side by side in a round
