@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.intersecting import intersect
-from tequio.algorithms.vertical.intersection import TASKS_OF_INTERSECTION, CommonInOrder
+from tequio.algorithms.vertical.intersection import TASKS_OF_INTERSECTION, CommonInOrder, forget_intersection
 from tequio.algorithms.vertical.rows import (
     PARTS,
     AlignSettings,
@@ -166,7 +166,7 @@ def keep(party: Party, payload: Ordered, settings: AlignSettings) -> Done:
     mine = party.recall(CommonInOrder)["rows"]
     check_order(payload["order"], len(mine), "the label holder")
     keep_common(party, mine[payload["order"]], query=settings.query)
-    party.forget(CommonInOrder)
+    forget_intersection(party)
     return {}
 
 
@@ -199,7 +199,7 @@ def take_places(party: Party, payload: _Laid, settings: NoSettings) -> Done:
     """Keep which own row is at which place; at places without one, any row, since it counts for nothing there."""
     order, places = party.recall(CommonInOrder)["rows"], payload["places"]
     keep_common(party, np.where(places >= 0, order[places], order[0]), query=False)
-    party.forget(CommonInOrder)
+    forget_intersection(party)
     party.keep(FilledPlaces, {"filled": places >= 0})
     return {}
 

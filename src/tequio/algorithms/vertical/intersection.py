@@ -357,6 +357,13 @@ def settle(party: Party, payload: Settlement, settings: IntersectSettings) -> Se
     return reply
 
 
+def forget_intersection(party: Party) -> None:
+    """Once rows are in the agreed order, nothing is left of how they were found, which no seed repeats. What only moves
+    forward at a real party is in its journal, and stays."""
+    party.forget(CommonInOrder)
+    party.forget(OwnSide)
+
+
 def _compared(session: Session, known: Secrets, box: bytes, digest: bytes) -> NDArray[np.int64]:
     """Of two parties: the places of common ids in the own list, in the order of the points, which both share."""
     content = session.open(known["secret"], 1 - session.place, session.place, 1, box)
