@@ -43,6 +43,12 @@ class CommonRows(TypedDict, total=False):
     scale: Scale
 
 
+class LabelAnswers(TypedDict, total=False):
+    """What the label holder says the labels of its training rows are, drawn once and for all, where it hides them."""
+
+    labels: NDArray[np.integer]
+
+
 class QueryRows(TypedDict, total=False):
     """Which of a party's rows a request for predictions means, while there is one."""
 
@@ -97,12 +103,21 @@ def keep_common(party: Party, rows: NDArray[np.int64], *, query: bool) -> None:
 
 
 def common_rows(party: Party, part: str) -> Dataset:
-    """The party's columns of the common rows of a part, in the agreed order; for `query`, of the rows asked about."""
+    """The party's columns of the common rows of a part, in the agreed order; for `query`, of the rows asked about.
+
+    Training rows come with the labels that the label holder says they have.
+    """
     kept, query = party.recall(CommonRows), party.recall(QueryRows)
     if "rows" not in (query if part == QUERY else kept):
         raise DataError(f"party '{party.name}' does not know which rows are common yet",
                         remedy="align the parties first")
-    return party.rows.take(query["rows"] if part == QUERY else kept["rows"][kept["part"] == PARTS.index(part)])
+    rows = party.rows.take(query["rows"] if part == QUERY else kept["rows"][kept["part"] == PARTS.index(part)])
+    answers = party.recall(LabelAnswers).get("labels") if part == "train" else None
+    if answers is None:
+        return rows
+    said = np.array(rows.source.target)
+    said[rows.rows] = answers
+    return replace(rows, source=replace(rows.source, target=said))
 
 
 def asked_rows(party: Party, request: RowRequest) -> Dataset:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.alignment import TASKS_OF_REQUESTS, Alignment, align, find_common
@@ -25,19 +26,22 @@ from tequio.algorithms.vertical.conversation import (
     roles_of,
 )
 from tequio.algorithms.vertical.requests import deliver, end_request, hand_out
-from tequio.algorithms.vertical.rows import QUERY, RowRequest, asked_rows, taken_scores
+from tequio.algorithms.vertical.rows import QUERY, LabelAnswers, RowRequest, asked_rows, common_rows, taken_scores
 from tequio.data.dataset import Array
+from tequio.errors import ConfigError
 from tequio.federation.algorithm import Algorithm, Answering, State
 from tequio.federation.evaluation import check_any_tally
-from tequio.federation.task import AnyTask, NoSettings, Reveals, task
+from tequio.federation.task import AnyTask, Done, NoSettings, Reveals, record, task
 from tequio.learners.learner import Tally
 from tequio.learners.metrics import check_tally, tally
+from tequio.privacy.labels import randomised
 from tequio.privacy.psi.ids import Comparison
 
 if TYPE_CHECKING:
     from tequio.algorithms.vertical.requests import Told
     from tequio.data.dataset import Dataset
     from tequio.federation.federation import Federation
+    from tequio.federation.payload import Payload
     from tequio.federation.population import Party
 
 Request = dict[int, RowRequest]
@@ -56,10 +60,15 @@ class VerticalAlgorithm(Algorithm):
     """Parties with different columns of the same rows; every one of them is needed in every step.
 
     There is nothing to select, and no updates that stages, attacks or contributions could look at.
+
+    Parameters:
+        label_epsilon: let the label holder train on labels that it randomises once, each for this epsilon, which hides
+            them from all others whatever crosses (0: on the true ones)
     """
 
     alignment: Alignment = "psi"
     compare: tuple[Comparison, ...] = ()
+    label_epsilon: Annotated[float, Ge(0)] = 0.0
 
     adoptable: ClassVar[bool] = False
     own_training: ClassVar[bool] = False
@@ -92,6 +101,9 @@ class VerticalAlgorithm(Algorithm):
     def start(self, federation: Federation) -> State:
         """Nothing is asked yet: the alignment waits for the first round in which everyone is there."""
         roles_of(federation)
+        if self.label_epsilon and federation.schema.target.kind != "classes":
+            raise ConfigError("randomised labels are classes, and the target is a number",
+                              remedy="set algorithm.label_epsilon = 0")
         return State({})
 
     def round(self, federation: Federation, state: State) -> State:
@@ -180,6 +192,8 @@ class VerticalAlgorithm(Algorithm):
     def _aligned(self, talk: Conversation, state: State) -> State:
         state = self.agree(talk, state)
         talk.federation.record("aligned", {"round": talk.federation.round, "rows": state.model["rows"]})
+        if self.label_epsilon:
+            talk.ask_one(talk.roles.label_holder, randomise_labels, settings=LabelSettings(epsilon=self.label_epsilon))
         return self.prepare(talk, state)
 
     def _tally(self, federation: Federation, state: State, request: Request) -> Tally:
@@ -190,6 +204,21 @@ class VerticalAlgorithm(Algorithm):
             rows = len(asked["features"]) if "features" in asked else common
             return talk.ask_one(holder, tally_scores, asked, check=lambda tally, whose: check_tally(
                 federation.schema.target, tally, rows, whose))
+
+
+@record
+class LabelSettings:
+    """What an answer may tell about a label."""
+
+    epsilon: float
+
+
+@task("vertical.randomise labels", settings=LabelSettings, reply=Done, reveals=Reveals.NOTHING)
+def randomise_labels(party: Party, payload: Payload, settings: LabelSettings) -> Done:
+    """At the label holder: decide once what it says the labels of its training rows are (Warner, 1965)."""
+    rng = party.lasting_rng("randomised labels")
+    party.keep(LabelAnswers, {"labels": randomised(common_rows(party, "train"), settings.epsilon, rng)})
+    return {}
 
 
 def _handed_out(federation: Federation, holders: Sequence[int], rows: Dataset) -> Request:

@@ -95,7 +95,13 @@ class EncryptedAdding:
         rows = public.receive(hidden["rows"], "the label holder")
         return cls(public, rows, source(scheme.randomness, party.rng("offers under encryption")))
 
-    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> list[Ciphertext]:
+    @property
+    def channels(self) -> int:
+        """How many numbers a ciphertext holds."""
+        return self.rows.columns
+
+    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64],
+                  noise: NDArray[np.int64] | None = None) -> list[Ciphertext]:
         """Ciphertexts of what the rows left of each place add up to."""
         bins, modulus = columns.bins, cast("PaillierGroup", self.public.group).key.squared
         below: list[Ciphertext | None] = [None] * (bins.total if bins.cuts else 0)
@@ -105,9 +111,19 @@ class EncryptedAdding:
             chosen = looked_at[group]
             sums = _sums_by_column(content, columns.codes[chosen][:, rows], bins.sizes[chosen], modulus)
             for column, found in zip(chosen.tolist(), sums, strict=True):
+                if noise is not None:
+                    start = bins.starts[column]
+                    found = self._noised(found, noise[start:start + len(found)], modulus)
                 below[bins.starts[column]:bins.starts[column] + len(found)] = _running(found, modulus)
         zero = self.public.group.zero()
         return [zero if below[index] is None else below[index] for index in places.tolist()]
+
+    def _noised(self, values: list[Ciphertext | None], noise: NDArray[np.int64], modulus: int) -> list[Ciphertext]:
+        """With a known number added to each, which takes no randomness: what is sent gets fresh one."""
+        n = cast("PaillierGroup", self.public.group).key.n
+        added = [1 + pack(row, self.rows.slot) * n for row in noise.tolist()]
+        return [number % modulus if value is None else value * number % modulus
+                for value, number in zip(values, added, strict=True)]
 
     def send(self, offers: Sequence[list[Ciphertext]]) -> Payload:
         """All offers, as many in a ciphertext as fit, with fresh randomness."""

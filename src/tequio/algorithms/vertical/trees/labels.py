@@ -90,8 +90,16 @@ class Grove:
         return dict(vars(self))
 
     def descend(self, splits: Splits, whose: str) -> None:
-        """Take the rows down to the children of the nodes that were split."""
+        """Take the rows down to the children of the nodes that were split, and add them up there.
+
+        What was offered for a split may hold noise, or be wrong: from here on the rows themselves count.
+        """
         self.node_of = follow(self.node_of, splits, whose)
+        for tree, left in zip(splits["trees"].tolist(), splits["left"].tolist(), strict=True):
+            first, end = self.channels[tree]
+            for node in (left, left + 1):
+                rows = counted_rows(self.node_of, self.weights, tree, node)
+                self.sums[node] = self.values[rows, first:end].sum(axis=0)
 
     def open_roots(self, offered: Mapping[int, LeftSums]) -> None:
         """The first offers: one for each root."""

@@ -17,7 +17,7 @@ from tequio.algorithms.vertical.conversation import describe
 from tequio.algorithms.vertical.rows import RowRequest, asked_rows, common_rows
 from tequio.algorithms.vertical.trees.encrypted_sums import adding
 from tequio.algorithms.vertical.trees.skeleton import OwnSplits, Records
-from tequio.algorithms.vertical.trees.sums import KeySettings
+from tequio.algorithms.vertical.trees.sums import Form, KeySettings
 from tequio.errors import PayloadError
 from tequio.federation.payload import Payload
 from tequio.federation.task import Done, NoSettings, Reveals, Sums, record, task
@@ -25,6 +25,8 @@ from tequio.learners.trees.bins import Bins, quantile_cuts
 from tequio.learners.trees.boosting import Boosting
 from tequio.learners.trees.forest import RandomForest
 from tequio.learners.trees.learner import numeric_rows
+from tequio.noise.coins import Coins
+from tequio.noise.sampling import discrete_gaussian
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,12 +44,14 @@ class TreeSettings(KeySettings):
     columns:  share of its columns that a party offers splits of
     apart:    whether every tree has its own draw of columns, so that no two share their offers
     names:    of the parties, by their numbers
+    noise:    standard deviation of the noise on a bin's sums of gradients
     """
 
     learner: Boosting | RandomForest
     columns: float
     apart: bool
     names: dict[str, str]
+    noise: float = 0.0
 
 
 class Ways(TypedDict):
@@ -190,9 +194,19 @@ def offer(party: Party, payload: OfferRequest, settings: TreeSettings) -> Offers
     for index, (tree, node) in enumerate(zip(asked["trees"].tolist(), asked["nodes"].tolist(), strict=True)):
         block, places = int(growing["block_of"][tree]), offered_places(party, columns, settings, tree)
         rows = counted_rows(growing["node_of"], growing["weights"], tree, node)
-        offers[block].append(adders[block].left_sums(columns, rows, places))
+        noise = _noise(party, columns, adders[block].channels, node, settings) if settings.noise else None
+        offers[block].append(adders[block].left_sums(columns, rows, places, noise))
         sizes[index] = len(places)
     return {"sizes": sizes, "blocks": [adder.send(sums) for adder, sums in zip(adders, offers, strict=True)]}
+
+
+def _noise(party: Party, columns: OwnColumns, channels: int, node: int, settings: TreeSettings) -> NDArray[np.int64]:
+    """Discrete Gaussian noise on the sums of each bin at a node: no difference of two offers is then that of a row."""
+    assert isinstance(settings.learner, Boosting)
+    form = Form.of_gradients(columns.codes.shape[1], 1.0, settings.noise, settings.learner.bins)
+    coins = Coins.derived(int(party.rng(f"noise at node {node}").integers(2**63)), "offers")
+    shape = (columns.bins.total if columns.bins.cuts else 0, channels)
+    return discrete_gaussian(coins, float(np.ldexp(settings.noise, form.fraction)), shape)
 
 
 class TakenOffers(Nodes):

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
@@ -40,6 +41,7 @@ from tequio.algorithms.vertical.trees.offering import (
 from tequio.algorithms.vertical.trees.skeleton import OwnSplits, OwnTrees, Skeleton
 from tequio.algorithms.vertical.trees.sums import Form, KeySettings, fixed_point, made_encryption, make_keys
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
+from tequio.errors import ConfigError
 from tequio.federation.algorithm import part
 from tequio.federation.task import Done, NoSettings, Reveals, record, task
 from tequio.learners.metrics import summarise, tally
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from tequio.algorithms.vertical.trees.labels import GrownRequest, TreesSoFar
     from tequio.algorithms.vertical.vertical import Request
     from tequio.federation.algorithm import State
+    from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.federation.task import AnyTask
@@ -82,6 +85,8 @@ class SecureBoost(VerticalAlgorithm):
         encryption: of gradients: an encryption's name or a table with its name and parameters; 'plain' is the twin
         own_first_tree: grow the first tree from the label holder's columns alone, so that no other party sees rows
             grouped by their labels
+        offer_noise: standard deviation of the noise that a party adds to its sums of gradients over each bin, so that
+            the label holder cannot find single rows in them (a row's gradient is at most 1)
     """
 
     kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
@@ -90,11 +95,19 @@ class SecureBoost(VerticalAlgorithm):
     learner: Boosting = part()
     encryption: str | dict[str, Any] = "paillier"
     own_first_tree: bool = False
+    offer_noise: Annotated[float, Ge(0)] = 0.0
 
     @property
     def also_sent(self) -> tuple[object, ...]:
         """The encryption."""
         return (made_encryption(self.encryption),)
+
+    def start(self, federation: Federation) -> State:
+        """Refuse noise where nobody knows how large gradients are."""
+        if self.offer_noise and federation.schema.target.kind != "classes":
+            raise ConfigError("noise on sums is for classes: gradients of a number may be of any size",
+                              remedy="set algorithm.offer_noise = 0")
+        return super().start(federation)
 
     def prepare(self, talk: Conversation, state: State) -> State:
         """Bins at every party; the key and the first margins at the label holder."""
@@ -111,9 +124,9 @@ class SecureBoost(VerticalAlgorithm):
         settings = TreeSettings(
             learner=self.learner, columns=self.learner.columns, apart=self.learner.columns < 1,
             encryption=made_encryption(self.encryption),
-            names={str(party): talk.federation.name(party) for party in talk.roles.holders})
-        planted = talk.ask_one(holder, derive, {"trees": len(trees)},
-                               settings=PlantSettings(encryption=settings.encryption, hide=bool(others)))
+            names={str(party): talk.federation.name(party) for party in talk.roles.holders}, noise=self.offer_noise)
+        planted = talk.ask_one(holder, derive, {"trees": len(trees)}, settings=DeriveSettings(
+            encryption=settings.encryption, hide=bool(others), noise=self.offer_noise, bins=self.learner.bins))
         grown = grow(talk, planted, Plan(settings, self.learner.depth, others))
         talk.ask_one(holder, add_trees, grown.request, settings=BoostSettings(learner=self.learner))
         return state.next({**state.model, **trees.plus(grown.trees).to_payload()})
@@ -146,15 +159,24 @@ def start_margins(party: Party, payload: Payload, settings: NoSettings) -> Done:
     return {}
 
 
-@task("secureboost: derive", settings=PlantSettings, reply=Planted, reveals=Reveals.SCORES)
-def derive(party: Party, payload: TreesSoFar, settings: PlantSettings) -> Planted:
+@record
+class DeriveSettings(PlantSettings):
+    """How much noise others add to the sums of how many bins, for which numbers need room."""
+
+    noise: float
+    bins: int
+
+
+@task("secureboost: derive", settings=DeriveSettings, reply=Planted, reveals=Reveals.SCORES)
+def derive(party: Party, payload: TreesSoFar, settings: DeriveSettings) -> Planted:
     """At the label holder: first and second derivatives of each row's loss, as whole numbers, hidden."""
     require_trees(party, payload["trees"])
     rows, objective = common_rows(party, "train"), party.recall(Start)["objective"]
     pair = gradients(objective, party.recall(OwnTrees)["margins"], rows.target)
     outputs = pair[0].shape[1]
     values = np.stack(pair, axis=2).reshape(len(rows), 2 * outputs)
-    form = Form.of_sums(len(rows), 1.0 if objective != "squared" else float(np.abs(values).max()))
+    largest = 1.0 if objective != "squared" else float(np.abs(values).max())
+    form = Form.of_gradients(len(rows), largest, settings.noise, settings.bins)
     channels = 2 * np.arange(outputs)[:, None] + np.array([0, 2])
     grove = Grove.planted(fixed_point(values, form.fraction), channels, form.fraction,
                           np.ones((outputs, len(rows)), np.uint8))

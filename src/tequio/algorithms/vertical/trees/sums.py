@@ -35,6 +35,8 @@ UNLIMITED = 1 << 30
 _EXACT_BITS = 52
 """Whole numbers of that many bits are exact in double precision, and so are their sums in any order."""
 _MOST_FRACTION_BITS = 32
+_DEVIATIONS = 12
+"""Room for noise: more than it ever takes."""
 
 
 @record
@@ -70,10 +72,14 @@ def make_keys(party: Party, payload: Payload, settings: KeySettings) -> Done:
 
 
 class Adding(Protocol):
-    """What a party without the key does with hidden numbers."""
+    """What a party without the key does with hidden numbers, of which each row has as many as there are channels."""
 
-    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> Any:
-        """For each place, what these rows that lie left of it add up to, still hidden."""
+    @property
+    def channels(self) -> int: ...  # noqa: D102
+
+    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64],
+                  noise: NDArray[np.int64] | None = None) -> Any:
+        """For each place, what these rows that lie left of it add up to, still hidden; `noise` is added to each bin."""
         ...
 
     def send(self, offers: Sequence[Any]) -> Payload:
@@ -107,6 +113,11 @@ class Form(NamedTuple):
         return cls(fraction, fraction + whole + 2)
 
     @classmethod
+    def of_gradients(cls, rows: int, largest: float, noise: float, bins: int) -> Form:
+        """For gradients up to `largest`, with noise of some deviation on the sums of so many bins of each column."""
+        return cls.of_sums(rows, largest + _DEVIATIONS * noise * bins / max(rows, 1))
+
+    @classmethod
     def of_counts(cls, rows: int) -> Form:
         """For counts of rows."""
         return cls(0, int(np.ceil(np.log2(max(rows, 1) + 1))) + 2)
@@ -125,7 +136,13 @@ class PlainAdding:
 
     values: NDArray[np.int64]
 
-    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    @property
+    def channels(self) -> int:
+        """How many numbers a row has."""
+        return int(self.values.shape[1])
+
+    def left_sums(self, columns: OwnColumns, rows: NDArray[np.intp], places: NDArray[np.int64],
+                  noise: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Numbers of up to 52 bits, so that the sums in double precision are exact."""
         sums = np.zeros((columns.bins.total if columns.bins.cuts else 0, self.values.shape[1]))
         taken = [np.ascontiguousarray(channel) for channel in self.values[rows].T.astype(np.float64)]
@@ -134,7 +151,10 @@ class PlainAdding:
             start, size = columns.bins.starts[column], columns.bins.sizes[column]
             codes = columns.codes[column, rows]
             for channel, values in enumerate(taken):
-                sums[start:start + size, channel] = np.bincount(codes, values, size).cumsum()
+                binned = np.bincount(codes, values, size)
+                if noise is not None:
+                    binned += noise[start:start + size, channel]
+                sums[start:start + size, channel] = binned.cumsum()
         return sums[places].astype(np.int64)
 
     def send(self, offers: Sequence[NDArray[np.int64]]) -> Payload:
