@@ -77,8 +77,9 @@ def probe(
                                                      "given again (default: all that suit the run).")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the "
                                                         "attacks that are named, such as batch=8.")] = None,
-    picture: Annotated[str, typer.Option(metavar="FILE", help="Draw rows and what gradient inversion makes of them in "
-                                         "each run (image data) into this PNG file.", show_default=False)] = "",
+    picture: Annotated[str, typer.Option(metavar="FILE", help="Draw rows and what gradient inversion (or, with "
+                                         "--attack batch-inversion, that of batches) makes of them in each run (image "
+                                         "data) into this PNG file.", show_default=False)] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Attack what runs gave away: rows, members, properties and labels, from updates, models and messages.
@@ -92,6 +93,7 @@ def probe(
     from tequio.experiments.running.results import Result
     from tequio.experiments.running.store import find_folder
     from tequio.probing.probe import assumption, probe_table
+    from tequio.registry import build
 
     if overrides and not attack:
         raise ConfigError("--set changes parameters of attacks that are named",
@@ -103,7 +105,9 @@ def probe(
 
         from tequio.views.privacy import draw_reconstructions
 
-        draw_reconstructions(results, Path(picture))
+        settings = dict(map(parse_setting, overrides or ()))
+        batch = build("probe", "batch-inversion", settings) if "batch-inversion" in (attack or ()) else None
+        draw_reconstructions(results, Path(picture), batch)
     if as_json:
         typer.echo(json.dumps({"probes": table.rows}))
         return

@@ -195,9 +195,9 @@ def _share(rows: Dataset, code: int) -> float:
     return float((rows.target == code).mean())
 
 
-def leaked(attack: str, view: View, number: str) -> Comparison:
+def leaked(attack: str, view: View, number: str, **parameters: object) -> Comparison:
     """A number that an attack on privacy, made at a view, comes out with."""
-    return Comparison(lambda run: probe(run, attack, view)[number], higher_is_better=False)
+    return Comparison(lambda run: probe(run, attack, view, **parameters)[number], higher_is_better=False)
 
 
 COMPARISONS = {
@@ -225,6 +225,19 @@ COMPARISONS = {
     "membership_area_by_shadows": leaked("membership-inference", "released", "shadow_area"),
     "property_told_to_coordinator": leaked("property-inference", "coordinator", "success"),
     "property_area_at_coordinator": leaked("property-inference", "coordinator", "area"),
+    **{f"batch_of_{batch}_recognised": leaked("batch-inversion", "coordinator", "success", batch=batch)
+       for batch in (1, 4, 8, 16)},
+    "batch_of_4_in_5_steps_recognised": leaked("batch-inversion", "coordinator", "success", batch=4, steps=5),
+    "labels_by_length": leaked("label-inference", "party", "norm"),
+    "labels_by_direction": leaked("label-inference", "party", "direction"),
+    "labels_by_average": leaked("label-inference", "party", "success"),
+    "labels_by_completion": leaked("model-completion", "party", "success"),
+    "labels_by_own_columns": leaked("label-inference", "party", "guess"),
+    "labels_by_nodes": leaked("instance-spaces", "party", "success"),
+    "labels_by_columns_beside_nodes": leaked("instance-spaces", "party", "guess"),
+    "rows_singled_out": leaked("offer-sums", "party", "success"),
+    "columns_explained": leaked("feature-inference", "party", "success"),
+    "columns_by_own_columns": leaked("feature-inference", "party", "guess"),
     "classes_recognised": leaked("class-reconstruction", "released", "success"),
 }
 """By the name under which a cell asks for it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError, MissingExtra
 from tequio.experiments.running.table import shown
-from tequio.probing.inverting import inverted
+from tequio.probing.inverting import inverted, inverted_batches
 from tequio.probing.target import probed
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tequio.experiments.running.results import Result
     from tequio.experiments.running.store import Plain
     from tequio.experiments.running.table import Table
+    from tequio.probing.inverting import BatchInversion
 
 
 _WORDS = {"bytes_down": "bytes down", "bytes_up": "bytes up", "seconds": "worked (s)", "waiting_seconds": "waited (s)"}
@@ -64,15 +65,19 @@ def _by_party(messages: Table) -> list[Plain]:
 _MOST = 8
 
 
-def draw_reconstructions(results: Sequence[Result], path: Path) -> None:
-    """Write the picture as the coordinator of each run would get it; the runs must hold the same rows."""
+def draw_reconstructions(results: Sequence[Result], path: Path, batch: BatchInversion | None = None) -> None:
+    """Write the picture as the coordinator of each run would get it, of single rows or of batches.
+
+    The runs must hold the same rows.
+    """
     runs = [probed(result) for result in results]
     if len(runs[0].own.schema.shape) < 2:
         raise ConfigError(f"rows of '{results[0].config.data.name}' are no images", remedy="leave --picture out")
-    found = [inverted(run, "coordinator", _MOST) for run in runs]
-    lines = {"original": [one.truth[0] for one in found[0]]}
-    for result, rows in zip(results, found, strict=True):
-        lines[result.config.name] = [one.guess[0] for one in rows]
+    found = [inverted(run, "coordinator", _MOST) if batch is None else inverted_batches(run, "coordinator", batch)
+             for run in runs]
+    lines = {"original": [row for one in found[0] for row in one.truth][:_MOST]}
+    for result, batches in zip(results, found, strict=True):
+        lines[result.config.name] = [row for one in batches for row in one.guess][:_MOST]
     _draw(lines, runs[0].bounds, path)
 
 
