@@ -17,6 +17,7 @@ from tequio.attacks.privacy.inference import (
 from tequio.attacks.privacy.inversion import representatives
 from tequio.federation.rng import stream
 from tequio.learners.learner import LocalTraining
+from tequio.probing.probe import interval
 from tequio.probing.target import ProbeOfAveraging, probed
 from tequio.registry import register
 
@@ -83,8 +84,7 @@ class ClassReconstruction(ProbeOfAveraging):
                 for place, (label, mean) in enumerate(zip(present, means, strict=True))]
         likeness = [structural_similarity(mean, made[label], high - low)
                     for label, mean in zip(present, means, strict=True)]
-        return {"success": float(np.mean(hits)), "guess": 1 / len(present), "ssim": float(np.mean(likeness)),
-                "attempts": float(len(present))}
+        return {**interval(sum(hits), len(hits)), "guess": 1 / len(present), "ssim": float(np.mean(likeness))}
 
 
 def _some_members(run: Probed, rng: np.random.Generator) -> Dataset:
