@@ -180,8 +180,8 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
 
 def check_weighing(algorithm: Averaging, by: Weights | None) -> None:
     """Refuse weights that the coordinator would work out where parties weigh themselves."""
-    stage = summing_stage(algorithm.stages)
-    if stage is not None and stage.weighed_by_parties and by is None:
+    stage = summing_stage(algorithm.stages) if by is None else None
+    if stage is not None and stage.weighed_by_parties:
         raise ConfigError(f"the algorithm '{name_of(type(algorithm))}' weighs parties by what it learns of each, and "
                           f"under the stage '{name_of(type(stage))}' parties weigh themselves, by their rows or alike",
                           remedy="set algorithm.weights = 'uniform' (or aggregation = 0), or leave the stage out")
