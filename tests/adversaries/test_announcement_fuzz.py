@@ -62,8 +62,9 @@ def valid():
     asked = [("train", {"settings": {"learner": LOGISTIC, "local": training()}, "stages": [noise]}, {"model": zeros()}),
              ("evaluate", {"settings": {"learner": LOGISTIC, "part": "test"}, "stages": []}, {"model": zeros()}),
              ("fit preparation", {"settings": {"steps": ["standardise"]}, "stages": []}, {"statistics": []}),
-             ("secure-sum.keys", {"settings": {"bits": 32, "largest": 16.0, "threshold": 0.5, "local": training()},
-                                  "stages": []}, {"session": b"1", "name": "update"})]
+             ("secure-sum.keys", {"settings": {"stage": stage("secure-sum"), "room": 3, "by_rows": True, "cap": 100.0,
+                                               "fewest": 3, "local": training()}, "stages": []},
+              {"name": "update", "attempt": 1})]
     return facts, asked
 
 

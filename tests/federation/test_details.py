@@ -137,7 +137,7 @@ class Revealing(SummingStage):
 
     __tequio__ = ("stage", "revealing")
 
-    def total(self, federation, parties, name, weights, size, extra_counts=0, capacity=None):
+    def total(self, federation, parties, name, weights, size, extra_counts=0, capacity=None, by="size"):
         held = np.array([[1.0, 2.0], [3.0, 6.0]])[parties]
         return Summed(weights @ held / weights.sum(), parties, weights.sum(), {}, np.zeros(size, dtype=np.int64),
                       (32, 1.0, len(parties)), weights, np.zeros(extra_counts, dtype=np.int64))

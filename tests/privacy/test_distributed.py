@@ -93,7 +93,7 @@ def test_drop_outs_that_are_tolerated_leave_enough_noise():
 
 @pytest.mark.parametrize("hiding", ["secure-sum", "encrypted-sum"])
 def test_more_drop_outs_than_tolerated_stop_the_run_before_anything_is_read(hiding):
-    with pytest.raises(QuorumError, match=r"parties are left at '(masked|encrypt)'"):
+    with pytest.raises(QuorumError, match=r"parties are left at '(keys|encrypt)'"):
         summed(wired(parties=12, tolerated=0.0), hiding, values=[0.0] * 12, seed=2,
                rules=Rules(dropout=0.06, quorum=0.0))
 

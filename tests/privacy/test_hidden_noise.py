@@ -148,7 +148,7 @@ def test_a_hidden_round_of_nobody_releases_noise_like_any_other():
 
 
 def test_too_few_for_a_hidden_sum_stop_the_run():
-    with pytest.raises(QuorumError, match="are needed to read it"):
+    with pytest.raises(QuorumError, match="3 are needed"):
         hidden(wired(CentralDP(noise=1.0)), values=[0.1, 0.2])
 
 

@@ -149,6 +149,8 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
     algorithm remembers; without one the model follows the mean. `also` are further arrays of the replies that are
     averaged with the same weights. `private` are names of the model that parties keep for themselves and do not send.
     """
+    by: Weights | None = None if callable(weights) else weights
+    check_weighing(algorithm, by)
     chosen = select(algorithm, federation, state)
     replies = federation.ask(chosen.parties, task, {"model": state.model} if payload is None else payload,
                              settings=settings, stages=algorithm.way)
@@ -159,21 +161,30 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
     if not replies:
         return finish_round(algorithm, federation, state, chosen, replies)
     shares = weights(replies).astype(np.float64) if callable(weights) else weights_by(weights, replies)
-    mean = aggregate(algorithm, federation, state, replies, trained, shares)
+    mean = aggregate(algorithm, federation, state, replies, trained, shares, by=by)
     memory: dict[str, Any] = {}
     others: dict[str, Arrays] = {}
     for name in also:
         # An aggregator may remember what it saw, to judge parties by it: every kind of array gets a memory of its own.
-        combined = aggregate(algorithm, federation, state, replies, trained, shares, name=name)
+        combined = aggregate(algorithm, federation, state, replies, trained, shares, name=name, by=by)
         others[name], memory[f"{name}_aggregator"] = combined.update, combined.memory
     averaged = Averaged(federation, state, replies, shares, mean.update, others)
     after, remembered = step(averaged) if step is not None else (averaged.following(), {})
     if buffers:
         plain = weights_by("size" if callable(weights) else weights, replies)
-        kept = averaged_buffers(algorithm, federation, state, replies, buffers, plain, mean)
+        kept = averaged_buffers(algorithm, federation, state, replies, buffers, plain, mean, by or "size")
         after = {**after, **(possible(kept) if noised else kept)}
     model = {name: after.get(name, values) for name, values in state.model.items()}
     return finish_round(algorithm, federation, state, chosen, replies, model, mean, **memory, **remembered)
+
+
+def check_weighing(algorithm: Averaging, by: Weights | None) -> None:
+    """Refuse weights that the coordinator would work out where parties weigh themselves."""
+    stage = summing_stage(algorithm.stages) if by is None else None
+    if stage is not None and stage.weighed_by_parties:
+        raise ConfigError(f"the algorithm '{name_of(type(algorithm))}' weighs parties by what it learns of each, and "
+                          f"under the stage '{name_of(type(stage))}' parties weigh themselves, by their rows or alike",
+                          remedy="set algorithm.weights = 'uniform' (or aggregation = 0), or leave the stage out")
 
 
 def split_buffers(model: Arrays, buffers: frozenset[str]) -> tuple[Arrays, Arrays]:
@@ -216,14 +227,14 @@ def check_pooling(parts: Components, schema: Schema) -> None:
 
 
 def averaged_buffers(algorithm: Averaging, federation: Federation, state: State, replies: Replies[Any],
-                     buffers: Arrays, weights: NDArray[np.float64], mean: Combined) -> Arrays:
+                     buffers: Arrays, weights: NDArray[np.float64], mean: Combined, by: Weights) -> Arrays:
     """The buffers after the round: the mean of those parties whose updates are in `mean`, or their median."""
     if mean.updates is not None and len(mean.updates) < len(replies):
         kept = np.isin(replies.parties, mean.updates.parties)
         replies, weights = replace(replies, answers=tuple(
             reply for reply, stays in zip(replies.answers, kept, strict=True) if stays)), weights[kept]
     combined = aggregate(algorithm, federation, state, replies, buffers, weights, name=BUFFERS,
-                         aggregator=of_buffers(algorithm.aggregator))
+                         aggregator=of_buffers(algorithm.aggregator), by=by)
     return shifted(buffers, combined.update)
 
 
@@ -261,7 +272,7 @@ def _context(algorithm: Any, federation: Federation, state: State, memory: Paylo
 
 def aggregate(algorithm: Averaging, federation: Federation, state: State, replies: Replies[Any], like: Arrays,
               weights: NDArray[np.float64] | None = None, *, name: str = "update",
-              aggregator: Aggregator | None = None) -> Combined:
+              aggregator: Aggregator | None = None, by: Weights | None = None) -> Combined:
     """The aggregate of what the replies hold under a name, in the shapes of `like`, along the topology.
 
     Updates that cannot be used are refused with the name of their party; where none is left the aggregate is zero.
@@ -270,7 +281,7 @@ def aggregate(algorithm: Averaging, federation: Federation, state: State, replie
     memory = dict(state.memory.get("aggregator" if name == "update" else f"{name}_aggregator", {}))
     combine = algorithm.aggregator if aggregator is None else aggregator
     if algorithm.stages and summing_stage(algorithm.stages) is not None and not replies.of_nobody:
-        return _aggregate_hidden(algorithm, federation, replies, like, weights, name, combine, memory)
+        return _aggregate_hidden(algorithm, federation, replies, like, weights, name, combine, memory, by or "size")
     updates, seen = screened(federation, like, replies, name, weights, memory)
     if not len(updates):
         none = Aggregated(name, replies, updates.parties, updates.weights, 0.0)
@@ -290,9 +301,10 @@ def aggregate(algorithm: Averaging, federation: Federation, state: State, replie
 
 
 def _aggregate_hidden(algorithm: Averaging, federation: Federation, replies: Replies[Any], like: Arrays,
-                      weights: NDArray[np.float64], name: str, aggregator: Aggregator, memory: Payload) -> Combined:
+                      weights: NDArray[np.float64], name: str, aggregator: Aggregator, memory: Payload,
+                      by: Weights) -> Combined:
     """The aggregate of updates of which only the sum is known, as if it were the one update of everybody."""
-    mean, summed = summed_updates(federation, algorithm.stages, replies, name, weights)
+    mean, summed = summed_updates(federation, algorithm.stages, replies, name, weights, by)
     check_shapes(mean, like, f"the sum of {len(summed.parties)} parties")
     whole = unflatten(flatten(mean), like)
     one = Updates(np.array([SUMMED]), [whole], np.array([summed.weight]))
@@ -325,7 +337,7 @@ def _coordinator_update(algorithm: Averaging, federation: Federation, state: Sta
 
 
 def summed_updates(federation: Federation, stages: tuple[Stage, ...], replies: Replies, name: str,
-                   weights: NDArray[np.float64]) -> tuple[Arrays, Summed]:
+                   weights: NDArray[np.float64], by: Weights = "size") -> tuple[Arrays, Summed]:
     """The weighted mean of what the parties hold under a name, in the shapes of the model, and how it was found."""
     stage = summing_stage(stages)
     if stage is None:
@@ -337,7 +349,7 @@ def summed_updates(federation: Federation, stages: tuple[Stage, ...], replies: R
     size = sum(prod(shape) for _, _, shape in held["layout"])
     capacity = next((found for before in stages if (found := before.capacity()) is not None), None)
     summed = stage.total(federation, replies.parties[kept], name, weights[kept], size, held.get("extra_counts", 0),
-                         capacity)
+                         capacity, by)
     mean = Replies((Reply(-1, {name: {**_cut(summed.mean, held["layout"]), **held["rest"]}}),))
     for before in reversed(stages[:stages.index(stage)]):
         # Those that leave the form of an update as it is have nothing to undo; they have met the replies already.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -100,8 +101,7 @@ class Population:
     @property
     def roster(self) -> Roster:
         """Who takes part: as announced, or simulated by the seed."""
-        return self.pinned or Roster(sha256(f"simulated|{self.seed}|{len(self)}".encode()).digest(), len(self),
-                                     holders=self.partition.holders)
+        return self.pinned or _simulated(self.seed, len(self), self.partition.holders)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -175,6 +175,11 @@ def elsewhere(schema: Schema, names: Sequence[str], sizes: Sequence[int], split:
     source = Source(_Absent((rows, *schema.shape)), None if kind == "none" else target)
     partition = Partition(np.arange(rows), offsets, tuple(names), **columns)
     return Population(Dataset(schema, source, name="parties"), partition, split, seed, overrides)
+
+
+@lru_cache(maxsize=8)
+def _simulated(seed: int, parties: int, holders: tuple[int, ...]) -> Roster:
+    return Roster(sha256(f"simulated|{seed}|{parties}".encode()).digest(), parties, holders=holders)
 
 
 class _Absent:

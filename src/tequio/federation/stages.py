@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tequio.federation.averaging import Weights
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
@@ -174,6 +175,9 @@ class SumCapacity:
 class SummingStage(Stage, ABC):
     """Keeps updates at the parties until their weights are known, and then finds out their weighted mean only."""
 
+    weighed_by_parties: ClassVar[bool] = False
+    """Whether each party decides itself what it weighs, so that numbers of rows need not leave it."""
+
     @property
     def ring(self) -> tuple[int, float] | None:
         """Bits and largest entry of the whole numbers that it adds; nothing where it adds numbers as they are."""
@@ -181,11 +185,12 @@ class SummingStage(Stage, ABC):
 
     @abstractmethod
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None, by: Weights = "size") -> Summed:
         """The weighted mean of what these parties hold under a name: vectors of `size` numbers.
 
         Each vector carries `extra_counts` extra integers, which are summed as they are. Without a capacity, parties
-        weigh in shares of all that are asked.
+        weigh in shares of all that are asked. Where parties weigh themselves, it is `by` this rule, whatever `weights`
+        are.
         """
 
 

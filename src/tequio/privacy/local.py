@@ -27,6 +27,7 @@ from tequio.privacy.accounting import Accountant, Release, Spent
 from tequio.privacy.mechanism import costliest
 from tequio.privacy.noised_sum import ClippedUpdates
 from tequio.privacy.noising import clipped, gaussian, laplace, plus_noise, release_rng
+from tequio.privacy.updates import NoiseShare
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class DistributedDP(ClippedUpdates):
         # Rounding moves each entry by half a step at most, so that an update may become so much longer.
         one = self.clip / self.step + 0.5 * sqrt(size)
         variance = (self.known_noise * one) ** 2 / self.enough(self.expected)
+        party.keep(NoiseShare, {"round": party.round, "enough": self.enough(self.expected)})
         return {**content, **{name: _noised(content[name], self.step, variance, rng) for name in self.arrays}}
 
     def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:

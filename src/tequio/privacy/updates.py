@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from tequio.learners.learner import Arrays
 
 PROTOCOL_TASKS = frozenset({
-    "joint.commit", "joint.open", "joint.learn",
-    "secure-sum.keys", "secure-sum.shares", "secure-sum.masked", "secure-sum.unmask",
+    "joint.commit", "joint.reveal", "joint.learn",
+    "secure-sum.keys", "secure-sum.shares", "secure-sum.boxes", "secure-sum.masked", "secure-sum.witness",
+    "secure-sum.open",
     "encrypted-sum.hello", "encrypted-sum.hand", "encrypted-sum.take", "encrypted-sum.encrypt", "encrypted-sum.decrypt",
     "verified.prove", "verified.check", "attested.challenge", "attested.check",
     "group-sum.hand-over",
@@ -53,10 +54,24 @@ class OfRound(TypedDict, total=False):
 
 
 class Held(OfRound, total=False):
-    """Updates that a party keeps until they are summed, and small whole numbers that are summed with them."""
+    """Updates that a party keeps until they are summed, small whole numbers that are summed with them, and how many
+    rows are behind them."""
 
     vectors: dict[str, Numbers]
     extra_counts: dict[str, NDArray[np.int64]]
+    rows: int
+
+
+class NoiseShare(OfRound, total=False):
+    """Of how many parties shares of noise have to add up, where this one has added its share."""
+
+    enough: int
+
+
+class OwnShares(OfRound, total=False):
+    """What a party's updates of a round were multiplied with, where it weighs itself."""
+
+    shares: dict[str, float]
 
 
 class Residuals(TypedDict, total=False):
@@ -223,6 +238,12 @@ def held(party: Party, name: str) -> Numbers:
         raise PermissionDenied(f"party '{party.name}' holds no update '{name}' of this round: it has been summed "
                                "before, or was never made", remedy="each update is summed once")
     return kept["vectors"][name]
+
+
+def shares_of_noise(party: Party) -> int:
+    """Of how many parties the shares of noise on the held updates have to add up; 0 where there are none."""
+    noise = party.recall(NoiseShare)
+    return noise["enough"] if noise.get("round") == party.round else 0
 
 
 def extra_counts(party: Party, name: str, parties: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privacy.ways import population
+from tequio.data.partition import Partition
 from tequio.engines.inline import InlineEngine
 from tequio.federation.federation import Federation, Rules
 from tequio.federation.population import state_name
@@ -17,6 +18,7 @@ from tequio.privacy.updates import Held
 
 if TYPE_CHECKING:
     from tequio.federation.exchange import Order, Outcome, Reply
+    from tequio.federation.population import Population
     from tequio.federation.stages import Summed
 
 Change = Callable[[Any], Any]
@@ -48,14 +50,21 @@ class Hostile(InlineEngine):
         return replace(outcome, replies=replies)
 
 
-def federation(vectors: list[np.ndarray], *, rules: Rules | None = None, name: str = "update") -> Federation:
+def federation(vectors: list[np.ndarray], *, rules: Rules | None = None, name: str = "update",
+               rows: Any = None) -> Federation:
     engine = Hostile()
-    parties = population(len(vectors))
+    parties = population(len(vectors)) if rows is None else with_rows(rows)
     engine.open(parties)
     engine.restore({index: {HELD: {"round": 1, "vectors": {name: vector}}} for index, vector in enumerate(vectors)})
     made = Federation(parties, engine, rules=rules or Rules(on_failure="continue"))
     made.round = 1
     return made
+
+
+def with_rows(rows: Any) -> Population:
+    """Parties of so many rows each."""
+    count, offsets = int(np.sum(rows)), np.concatenate([[0], np.cumsum(rows)])
+    return replace(population(count), partition=Partition(np.arange(count), offsets))
 
 
 def vectors(parties: int, size: int = 50, seed: int = 0) -> list[np.ndarray]:
@@ -70,10 +79,22 @@ def total(federation: Federation, stage: Any, weights: Any = None, size: int = 5
 
 
 def in_plain(given: list[np.ndarray], weights: Any, stage: Any, left: Any = None) -> np.ndarray:
-    """The same fixed-point sum, in the open."""
+    """The same fixed-point sum, in the open, of shares that the coordinator works out."""
     left = range(len(given)) if left is None else left
     ring = Ring.of(stage.bits, stage.largest, len(given))
     shares = np.asarray(weights, dtype=float) / np.sum(weights)
     encoded = [ring.encoded(given[index], float(shares[index])) for index in left]
     whole = ring.signed(np.sum(encoded, axis=0, dtype=ring.kind))
     return whole / (ring.scale * shares[list(left)].sum())
+
+
+def by_themselves(given: list[np.ndarray], rows: Any, stage: Any, left: Any = None) -> np.ndarray:
+    """The sum in integers of numpy where parties weigh themselves by their rows."""
+    left, count = list(range(len(given)) if left is None else left), len(given)
+    weights = np.clip(np.asarray(rows) / np.max(rows), 1 / 16, 1.0)
+    scale = 2.0 ** np.floor(np.log2((2.0 ** (stage.bits - 1) * (1 - 2.0 ** -20) - count) / stage.largest))
+    whole = sum(np.rint(given[party].astype(float) * (weights[party] / count * scale)).astype(np.int64)
+                for party in left)
+    unit = 2.0 ** (stage.bits - 2 - np.ceil(np.log2(count)))
+    weight = sum(round(weights[party] / count * count * unit) for party in left) / unit
+    return whole.astype(float) * (count / (scale * weight))

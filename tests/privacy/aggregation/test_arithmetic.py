@@ -1,8 +1,6 @@
-"""Fixed point, shares, masks and neighbours, each by itself."""
+"""Fixed point, shares and masks, each by itself."""
 
 from __future__ import annotations
-
-from collections import deque
 
 import numpy as np
 import pytest
@@ -20,12 +18,9 @@ from tequio.privacy.aggregation.keys import (
     derived,
     fresh_key,
     in_common,
-    needed_of,
     opened,
     public_of,
     recovered,
-    ring_of_neighbours,
-    safe_degree,
     sealed,
     shared,
 )
@@ -104,32 +99,6 @@ def test_what_has_no_room_is_refused(value: float) -> None:
 def test_a_ring_that_is_too_small_is_refused() -> None:
     with pytest.raises(ConfigError, match="does not fit into 32 bits"):
         Ring.of(32, 1e12, 10)
-
-
-@pytest.mark.parametrize(("parties", "degree"), [(5, 4), (5, 9), (30, 6), (30, 7), (101, 10)])
-def test_neighbours_are_mutual_alike_in_number_and_connected(parties: int, degree: int) -> None:
-    around = ring_of_neighbours(np.arange(parties) * 3, degree, np.random.default_rng(0))
-    expected = min(degree + degree % 2, parties - 1)
-    assert {len(others) for others in around.values()} == {expected}
-    assert all(party in around[other] and party != other for party, others in around.items() for other in others)
-    met, queue = {0}, deque([0])
-    while queue:
-        for other in around[queue.popleft()]:
-            if other not in met:
-                met.add(other)
-                queue.append(other)
-    assert met == set(around)
-
-
-def test_more_than_half_must_help() -> None:
-    assert [needed_of(degree, 0.5) for degree in (1, 2, 3, 10, 11)] == [1, 2, 2, 6, 6]
-    assert needed_of(10, 0.9) == 10
-
-
-def test_few_neighbours_are_enough_for_many() -> None:
-    assert safe_degree(1000, 0.5, 0.1, 0.2) < 100
-    assert safe_degree(100_000, 0.5, 0.1, 0.2) < 2 * safe_degree(1000, 0.5, 0.1, 0.2)
-    assert safe_degree(1000, 0.5, 0.2, 0.2) > safe_degree(1000, 0.5, 0.1, 0.1)
 
 
 def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:

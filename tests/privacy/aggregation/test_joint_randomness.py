@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -12,36 +12,27 @@ import pytest
 from privacy.ways import population
 from tequio.engines.sharing import build_population, lay_out
 from tequio.errors import PermissionDenied, QuorumError, RunError
+from tequio.federation.exchange import Order
 from tequio.federation.population import LEAST_COHORT, Party, Roster
 from tequio.privacy.aggregation.encodings import as_bitmap, content
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
 from tequio.privacy.aggregation.identities import is_signed_by, pinned_key, public_half, signed_by
 from tequio.privacy.aggregation.joint_randomness import (
+    Agreement,
     Cohort,
     JointSettings,
-    SignedSum,
+    agree,
     commit,
     joint_seed,
     learn_seed,
     open_commitment,
 )
 from tequio.privacy.aggregation.one_way import answer_once, erase_secrets, memory_of
+from tequio.privacy.aggregation.secure_sum import SecureSum
 
+from .summed import federation, vectors
 
-@dataclass(frozen=True)
-class OnlySigned(SignedSum):
-    """A stage that makes randomness and no sum.
-
-    Parameters:
-        corrupt: as of all signed sums
-        absent: as of all signed sums
-    """
-
-    def total(self, *args, **kwargs):
-        raise NotImplementedError
-
-
-STAGE = OnlySigned()
+STAGE = SecureSum()
 SETTINGS = JointSettings(stage=STAGE, local=NO_TRAINING)
 COUNT = 6
 KEYS = [bytes([number + 1]) * 32 for number in range(COUNT)]
@@ -239,3 +230,42 @@ def test_only_the_pinned_key_counts(parties):
 def test_a_roster_reaches_worker_processes(parties):
     home = replace(population(COUNT), pinned=parties[3].roster)
     assert build_population(*lay_out(home)).roster == parties[3].roster
+
+
+def phases(here):
+    return Phases("secure sum", here, here.everyone(), 3)
+
+
+def test_a_cohort_keeps_its_seed_while_nearly_all_are_there():
+    here = federation(vectors(20))
+    here.engine.lost = {"reveal": {3}, "learn": {4}}
+    seed, cohort = agree(phases(here), here, np.arange(19), STAGE, SETTINGS)
+    assert cohort.members == tuple(range(20))
+    assert here.agreed["learnt"] == [*range(4), *range(5, 19)]
+    here.engine.lost, here.round = {}, 2
+    assert agree(phases(here), here, np.arange(1, 20), STAGE, SETTINGS)[0] == seed
+    assert here.agreed["learnt"] == list(range(20))
+    assert len({state["joint_randomness.Agreement"]["seed"] for state in here.engine.states().values()}) == 1
+    few = np.arange(12)
+    other, cohort = agree(phases(here), here, few, STAGE, SETTINGS)
+    assert (cohort.members, other == seed) == (tuple(range(12)), False)
+    assert memory_of(Party(0, 2, here.engine.states()[0], here.population), Agreement)["attempt"] == 1
+
+
+def test_a_second_cohort_of_a_round_takes_the_next_attempt():
+    here = federation(vectors(20))
+    first, _ = agree(phases(here), here, np.arange(19), STAGE, SETTINGS)
+    second, _ = agree(phases(here), here, np.arange(12), STAGE, SETTINGS)
+    assert first != second
+    assert here.agreed["openings"]["attempt"] == 2
+
+
+def test_too_many_drop_outs_end_all_attempts():
+    here = federation(vectors(20))
+    here.engine.lost = {"commit": set(range(9, 20))}
+    with pytest.raises(QuorumError, match="no joint randomness in 8 attempts of round 1"):
+        agree(phases(here), here, np.arange(20), STAGE, SETTINGS)
+
+
+def test_the_tasks_are_asked_under_their_names():
+    assert Order(1, commit.name, (0,), 1, {}).task == "joint.commit"

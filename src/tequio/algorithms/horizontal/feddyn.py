@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-import numpy as np
 from annotated_types import Gt
 
 from tequio.algorithms.training import Phase, UpdateReply, job_from, training_task, update_of, weights_of
@@ -65,7 +64,7 @@ class FedDyn(Averaging):
         """Select, train the bent objectives, average, and take off what the parties have drifted so far."""
         settings = DynSettings(learner=self.learner, local=self.local, regularisation=self.regularisation)
         return averaging_round(self, federation, state, train_regularised, settings, step=self.step,
-                               weights=lambda replies: np.ones(len(replies)))
+                               weights="uniform")
 
     def step(self, averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
         """The mean of the models less h / alpha, and the next h."""

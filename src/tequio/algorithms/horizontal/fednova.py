@@ -29,7 +29,7 @@ from tequio.algorithms.training import (
     training_task,
     update_of,
 )
-from tequio.federation.averaging import Averaging, Weights, averaging_round
+from tequio.federation.averaging import Averaging, Weights, averaging_round, check_weighing
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class FedNova(Averaging):
         require_sgd(self.local, "fednova")
         if self.proximal:
             require_gradients(self.learner, "fednova")
+        check_weighing(self, "uniform" if self.weights == "uniform" else None)  # steps are averaged by the same weights
         return super().start(federation)
 
     def disclosure(self, schema: Schema) -> Disclosure | None:

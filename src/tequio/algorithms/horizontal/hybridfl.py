@@ -71,7 +71,7 @@ class HybridFL(Averaging):
         mean = aggregate(self, federation, state, replies, trained, weights)
         after = shifted(trained, mean.update)
         if buffers:
-            after |= averaged_buffers(self, federation, state, replies, buffers, weights, mean)
+            after |= averaged_buffers(self, federation, state, replies, buffers, weights, mean, self.weights)
         if own is not None and rows is not None:
             theirs = {**mean.update, **difference({name: after[name] for name in buffers}, buffers)}
             mine = 1.0 if self.weights == "uniform" else float(len(rows))

@@ -21,6 +21,7 @@ Nothing more crosses than in MLFedAvg: heads, borders and weights stay with the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.federation.averaging import Averaged
+    from tequio.federation.averaging import Averaged, Weigh
     from tequio.federation.evaluation import Part
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
@@ -86,8 +87,9 @@ class SharedCore(ThroughHeads, Averaging):
                 "trained": np.union1d(state.memory["trained"], answered[answered >= 0]),
                 "history": rule.remembered(state.memory["history"], averaged.replies)}
 
+        by_labels: Weigh = partial(aggregation_weights, rule=2)
         return averaging_round(self, federation, state, train_shared, settings, step=step,
-                               weights=lambda replies: aggregation_weights(replies, aggregation))
+                               weights=("uniform", "size", by_labels)[aggregation])
 
 
 @register("algorithm", "mlfedavg", paper="Delgado, 2024")

@@ -14,6 +14,7 @@ from tequio.federation import payload as payloads
 from tequio.federation.task import NoSettings, Reveals, task
 from tequio.privacy.aggregation.encrypted_sum import Offer, trusted
 from tequio.privacy.aggregation.keys import (
+    about,
     derived,
     fresh_key,
     identity_of,
@@ -24,7 +25,6 @@ from tequio.privacy.aggregation.keys import (
     signature,
     signing_public,
 )
-from tequio.privacy.aggregation.secure_sum_tasks import about
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -101,7 +101,7 @@ class Ifca(Personal):
         mean = aggregate(self, federation, state, replies, trained, shares)
         after = shifted(trained, mean.update)
         if buffers:
-            after |= averaged_buffers(self, federation, state, replies, buffers, shares, mean)
+            after |= averaged_buffers(self, federation, state, replies, buffers, shares, mean, self.weights)
         return {name: after[name] for name in state.model}, mean.memory
 
 

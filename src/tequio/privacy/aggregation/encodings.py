@@ -23,16 +23,20 @@ if TYPE_CHECKING:
     Field = bytes | str | int
 
 HASH_BYTES = 32
-_START = b"tequio/6/"
+_START, _EIGHT = b"tequio/6/", (8).to_bytes(4, "little")
 
 
 def content(purpose: str, *fields: Field) -> bytes:
     """The bytes that stand for some fields: texts in UTF-8, whole numbers from 0 upwards in eight bytes."""
-    pieces = [_START + purpose.encode()]
+    pieces = [_START, purpose.encode()]
     for field in fields:
-        plain = field if isinstance(field, bytes) else field.encode() if isinstance(field, str) else \
-            field.to_bytes(8, "little")
-        pieces += (len(plain).to_bytes(4, "little"), plain)
+        if isinstance(field, bytes):
+            pieces += (len(field).to_bytes(4, "little"), field)
+        elif isinstance(field, int):
+            pieces += (_EIGHT, field.to_bytes(8, "little"))
+        else:
+            text = field.encode()
+            pieces += (len(text).to_bytes(4, "little"), text)
     return b"".join(pieces)
 
 

@@ -19,8 +19,9 @@ from tequio.errors import PayloadError, PermissionDenied, QuorumError, TequioErr
 from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed, SummingStage
 from tequio.federation.task import Reveals, TimedSettings, record, task
 from tequio.privacy.aggregation.ckks import BlindSum, decrypted, encrypted, fingerprint, new_key, without_secret
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights, in_sum
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, InSum, Phases, Ring, SumWeights, in_sum
 from tequio.privacy.aggregation.keys import (
+    about,
     derived,
     fresh_key,
     identity_of,
@@ -33,11 +34,11 @@ from tequio.privacy.aggregation.keys import (
     signature,
     signing_public,
 )
-from tequio.privacy.aggregation.secure_sum_tasks import InSum, about
 from tequio.privacy.updates import OfRound, extra_counts, forget_older, held, hold, let_go
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from tequio.federation.averaging import Weights
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
@@ -78,7 +79,7 @@ class EncryptedSum(SummingStage):
         return _BITS, self.largest
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None, by: Weights = "size") -> Summed:
         """Agree on a key, collect ciphertexts, add them, have the sum decrypted."""
         return _Sum(self, federation, name, parties, SumWeights.of(weights, capacity)).run(size, extra_counts)
 

@@ -17,14 +17,14 @@ from tequio.federation.aggregation import weighted_mean
 from tequio.federation.stages import NUMBERS, StageSpec, Summed, SummingStage
 from tequio.federation.task import Reveals, TimedSettings, task
 from tequio.federation.topology import Hierarchical
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, in_sum
-from tequio.privacy.aggregation.secure_sum_tasks import InSum
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, InSum, Phases, in_sum
 from tequio.privacy.updates import forget_older, held, hold, let_go
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tequio.federation.averaging import Weights
     from tequio.federation.exchange import Reply
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
@@ -56,7 +56,7 @@ class GroupSum(SummingStage):
         return hold(party, payload, "group-sum")
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None, by: Weights = "size") -> Summed:
         """Ask for the updates; what comes is one mean a group, or single updates where nobody stands on the way."""
         phases = Phases("group sum", federation, parties, 1, in_sum(name))
         weight_of = dict(zip(parties.tolist(), weights.tolist(), strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field, replace
 from math import floor, log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -88,6 +88,13 @@ class SumWeights:
 
 NO_TRAINING = LocalTraining(steps=1, batch=1)
 """On the virtual clock the exchanges of a sum take the time of their messages only."""
+
+
+class InSum(TypedDict):
+    """Which sum a message belongs to, and the name of the update."""
+
+    session: bytes
+    name: str
 
 
 def in_sum(name: str) -> Payload:

@@ -45,7 +45,7 @@ def is_signed_by(roster: Roster, party: int, signature: object, content: bytes) 
 def check_signed(roster: Roster, party: int, signature: object, content: bytes, what: str) -> None:
     """Refuse what another than that party signed."""
     if not is_signed_by(roster, party, signature, content):
-        raise PermissionDenied(f"{what} of party {party} is not signed by the key that its certificate has: forged, "
+        raise PermissionDenied(f"{what} of party {party} are not signed by the key of its certificate: forged, "
                                "replayed or altered on its way")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, TypedDict, cast
 
@@ -164,7 +164,7 @@ def commit(party: Party, payload: Attempt, settings: JointSettings) -> Committed
     """Commit to a fresh secret number (S0)."""
 
     def work(memory: Agreement) -> tuple[Agreement, Committed]:
-        _members_of(party, payload, settings)
+        _cohort(party, payload["members"], settings.stage)
         last = memory.get("round", 0), memory.get("attempt", 0)
         if payload["epoch"] != party.round or not last < (party.round, payload["attempt"]) \
                 or not 1 <= payload["attempt"] <= ATTEMPTS:
@@ -181,7 +181,7 @@ def commit(party: Party, payload: Attempt, settings: JointSettings) -> Committed
     return answer_once(party, Agreement, "commit", payload, work)
 
 
-@task("joint.open", settings=JointSettings, reply=Opened, reveals=Reveals.NOTHING)
+@task("joint.reveal", settings=JointSettings, reply=Opened, reveals=Reveals.NOTHING)
 def open_commitment(party: Party, payload: Commitments, settings: JointSettings) -> Opened:
     """Open the own commitment, for one list only (S2)."""
 
@@ -194,7 +194,7 @@ def open_commitment(party: Party, payload: Commitments, settings: JointSettings)
                                    "opened its commitment for another list")
         if listed.get(party.index) != memory["commitment"]:
             raise PermissionDenied("the list of commitments does not have this party's own")
-        chosen = _hash_of_list(party.roster, payload)
+        chosen = _hash_of_list(party.roster, payload, payload["list"])
         after: Agreement = {**memory, "opened": chosen, "secrets": {}}
         return after, {"nonce": mine["nonce"],
                        "signature": signed_by(party, content("open", chosen, party.index, mine["nonce"]))}
@@ -209,8 +209,9 @@ def learn_seed(party: Party, payload: Openings, settings: JointSettings) -> Lear
     def work(memory: Agreement) -> tuple[Agreement, Learnt]:
         if not 1 <= payload["epoch"] <= party.round or payload["epoch"] < int(memory.get("of", [0])[0]):
             raise PermissionDenied("joint randomness of another round came, or older than what is known")
-        listed = _checked_list(party, payload, settings)
-        seed = _seed(party.roster, payload, listed)
+        _checked_list(party, payload, settings)
+        seed = _seed(party.roster, payload["epoch"], payload["attempt"], payload["members"], payload["list"],
+                     payload["openings"])
         after: Agreement = {**memory, "seed": seed, "of": [payload["epoch"], payload["members"]]}
         return after, {"seed": digest("seed known", seed)}
 
@@ -227,32 +228,42 @@ def joint_seed(party: Party, stage: SignedSum) -> tuple[bytes, Cohort]:
 
 def _cohort(party: Party, bitmap: bytes, stage: SignedSum) -> Cohort:
     """A cohort as a party takes part in it."""
-    everybody, own = np.arange(party.roster.parties), int(party.settings.get(LEAST_COHORT, 0))
-    members = everybody[from_bitmap(everybody, bitmap)].tolist()
-    if party.index not in members:
+    roster, own = party.roster, int(party.settings.get(LEAST_COHORT, 0))
+    cohort = _read_cohort(roster, bitmap, stage, own)
+    if not bitmap[party.index >> 3] >> (party.index & 7) & 1:
         raise PermissionDenied(f"party '{party.name}' was asked to take part in a sum of others")
-    if len(members) < own:
-        raise PermissionDenied(f"the party's policy refuses: a sum of {len(members)} parties, and it wants at least "
-                               f"{own}", remedy="the party's owner decides: lower 'minimum_parties' if that is too "
-                                                "strict")
-    return Cohort.of(members, party.roster, stage, own)
+    if len(cohort.members) < own:
+        raise PermissionDenied(f"the party's policy refuses: a sum of {len(cohort.members)} parties, and it wants at "
+                               f"least {own}", remedy="the party's owner decides: lower 'minimum_parties' if that is "
+                                                      "too strict")
+    return cohort
 
 
-def _members_of(party: Party, payload: Attempt, settings: JointSettings) -> Cohort:
-    return _cohort(party, payload["members"], settings.stage)
+# What follows are checks of what all parties receive alike: parties in one process make each of them once.
+
+
+@lru_cache(maxsize=16)
+def _read_cohort(roster: Roster, bitmap: bytes, stage: SignedSum, own: int) -> Cohort:
+    everybody = np.arange(roster.parties)
+    return Cohort.of(everybody[from_bitmap(everybody, bitmap)].tolist(), roster, stage, own)
 
 
 def _checked_list(party: Party, payload: Commitments, settings: JointSettings) -> dict[int, bytes]:
     """The commitments by party: of more than half of the cohort and the corrupt ones, each signed by its party."""
-    cohort, listed = _members_of(party, payload, settings), _entries(payload["list"])
+    cohort = _cohort(party, payload["members"], settings.stage)
+    return _listed(party.roster, cohort, payload["epoch"], payload["attempt"], payload["members"], payload["list"])
+
+
+@lru_cache(maxsize=4)
+def _listed(roster: Roster, cohort: Cohort, epoch: int, attempt: int, members: bytes, given: bytes) -> dict[int, bytes]:
+    listed, tried = _entries(given), Attempt(epoch=epoch, attempt=attempt, members=members)
     if 2 * len(listed) <= len(cohort.members) + cohort.corrupt:
         raise PermissionDenied(f"only {len(listed)} of {len(cohort.members)} parties committed to joint randomness, "
                                "too few to be sure that no other list is opened", remedy="ask more parties per round")
     if not listed.keys() <= set(cohort.members):
         raise PermissionDenied("the list of commitments has parties that are not of the cohort")
     for number, (commitment, signature) in listed.items():
-        check_signed(party.roster, number, signature, _to_sign(party.roster, payload, number, commitment),
-                     "the commitment")
+        check_signed(roster, number, signature, _to_sign(roster, tried, number, commitment), "the commitments")
     return {number: commitment for number, (commitment, _) in listed.items()}
 
 
@@ -266,17 +277,18 @@ def _entries(listed: bytes) -> dict[int, tuple[bytes, bytes]]:
             for number, piece in zip(numbers, pieces, strict=True)}
 
 
-def _seed(roster: Roster, payload: Openings, listed: dict[int, bytes]) -> bytes:
+@lru_cache(maxsize=4)
+def _seed(roster: Roster, epoch: int, attempt: int, members: bytes, given: bytes, openings: bytes) -> bytes:
     """The seed that follows from all openings, if each is signed for this list and opens its commitment."""
-    chosen, openings = _hash_of_list(roster, payload), payload["openings"]
+    listed, tried = _entries(given), Attempt(epoch=epoch, attempt=attempt, members=members)
+    chosen, nonces = _hash_of_list(roster, tried, given), []
     if len(openings) != _OPENING * len(listed):
         raise PermissionDenied("not every party of the list has opened its commitment")
-    nonces = []
-    for place, (number, commitment) in enumerate(listed.items()):
+    for place, (number, (commitment, _)) in enumerate(listed.items()):
         piece = openings[place * _OPENING:(place + 1) * _OPENING]
         nonce, signature = piece[:HASH_BYTES], piece[HASH_BYTES:]
-        check_signed(roster, number, signature, content("open", chosen, number, nonce), "the opening")
-        if _commitment(roster, payload, number, nonce) != commitment:
+        check_signed(roster, number, signature, content("open", chosen, number, nonce), "the openings")
+        if _commitment(roster, tried, number, nonce) != commitment:
             raise PermissionDenied(f"what party {number} opened is not what it had committed to")
         nonces.append(nonce)
     return digest("seed", chosen, b"".join(nonces))
@@ -290,8 +302,8 @@ def _to_sign(roster: Roster, payload: Attempt, party: int, commitment: bytes) ->
     return content("commit", roster.agreed, payload["epoch"], payload["attempt"], payload["members"], party, commitment)
 
 
-def _hash_of_list(roster: Roster, payload: Commitments) -> bytes:
-    return digest("list", roster.agreed, payload["epoch"], payload["attempt"], payload["members"], payload["list"])
+def _hash_of_list(roster: Roster, payload: Attempt, listed: bytes) -> bytes:
+    return digest("list", roster.agreed, payload["epoch"], payload["attempt"], payload["members"], listed)
 
 
 class Agreed(TypedDict):
@@ -338,12 +350,12 @@ def _made(phases: Phases, federation: Federation, parties: NDArray[np.int64], st
             continue  # asked again after a crash, parties have left this attempt
         listed = b"".join(reply.party.to_bytes(_NUMBER_BYTES, "little") + reply.payload["commitment"]
                           + reply.payload["signature"] for reply in committed)
-        opened = phases.ask("open", committed.parties, open_commitment, {**attempt, "list": listed}, settings=settings,
-                            fewest=0)
+        opened = phases.ask("reveal", committed.parties, open_commitment, {**attempt, "list": listed},
+                            settings=settings, fewest=0)
         if len(opened) == len(committed):
             openings: Openings = {**attempt, "list": listed, "openings": b"".join(
                 reply.payload["nonce"] + reply.payload["signature"] for reply in opened)}
-            seed = _seed(roster, openings, {number: entry for number, (entry, _) in _entries(listed).items()})
+            seed = _seed(roster, federation.round, number, members, listed, openings["openings"])
             return {"seed": seed, "members": list(cohort.members), "openings": openings, "learnt": []}
         left = opened.parties
     raise QuorumError(f"the parties made no joint randomness in {ATTEMPTS} attempts of round {federation.round}: too "

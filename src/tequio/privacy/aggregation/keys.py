@@ -1,13 +1,9 @@
-"""Keys of the parties, shares of keys, the neighbours who hold those shares, and masks made of keys.
+"""Keys of the parties, shares of keys, and masks made of keys.
 
 Keys are agreed pairwise over X25519, stretched by HKDF, and signed by an identity that lasts.
 
 Shamir: How to share a secret, Communications of the ACM, 1979. A secret is 16 limbs of 16 bits, each the value at 0 of
 a polynomial over the prime field of 2^31 - 1, where products fit into 64 bits and all limbs are worked on at once.
-
-Bell, Bonawitz, Gascon, Lepoint, Raykova: Secure single-server aggregation with (poly)logarithmic overhead, CCS 2020.
-With neighbours drawn at random, few are enough that almost surely no party's neighbours are all corrupt, and enough of
-them stay.
 """
 
 from __future__ import annotations
@@ -130,6 +126,11 @@ def is_signed(public: bytes, signed: bytes, content: bytes) -> bool:
     return True
 
 
+def about(session: bytes, what: bytes, sender: int, receiver: int) -> bytes:
+    """Binds a key or a box to one exchange, one purpose, one sender and one receiver."""
+    return b"tequio secure-sum|" + what + b"|" + session + f"|{sender}|{receiver}".encode()
+
+
 PRIME = (1 << 31) - 1
 LIMBS = 16
 SHARE_BYTES = 4 * LIMBS
@@ -169,44 +170,6 @@ def _at_nought(points: NDArray[np.int64]) -> NDArray[np.int64]:
         below = np.where(others, below * ((point - points) % PRIME) % PRIME, below)
     inverse = np.array([pow(int(value), -1, PRIME) for value in below], dtype=np.int64)
     return above * inverse % PRIME
-
-
-def ring_of_neighbours(parties: NDArray[np.int64], degree: int, rng: np.random.Generator) -> dict[int, list[int]]:
-    """Each party's neighbours, in order: in a random circle, the nearest on both sides. An odd degree is made even."""
-    count = len(parties)
-    if degree >= count - 1:
-        return {int(party): [int(other) for other in parties if other != party] for party in parties}
-    circle = rng.permutation(parties)
-    reach = -(-degree // 2)
-    steps = np.concatenate([np.arange(-reach, 0), np.arange(1, reach + 1)])
-    around = circle[(np.arange(count)[:, None] + steps) % count]
-    return {int(party): sorted({int(other) for other in row} - {int(party)})
-            for party, row in zip(circle, around, strict=True)}
-
-
-def needed_of(degree: int, threshold: float) -> int:
-    """How many neighbours must help: more than half, so that nobody can be told two stories by two halves."""
-    return min(int(np.floor(threshold * degree)) + 1, degree)
-
-
-@lru_cache(maxsize=64)
-def safe_degree(parties: int, threshold: float, corrupt: float, dropping: float) -> int:
-    """The fewest neighbours with which, but for a chance of 2^-40, the sum is secret, and 2^-20, it can be unmasked.
-
-    Secret: no party has as many corrupt neighbours as are needed to unmask it, if that share of all is corrupt.
-    Unmasked: every party keeps the neighbours that it needs, if that share of all drops out. Both by the union bound.
-    """
-    from scipy.stats import hypergeom
-
-    others = parties - 1
-    bad, gone = round(corrupt * others), round(dropping * others)
-    for degree in range(2, others, 2):
-        needed = needed_of(degree, threshold)
-        told = parties * hypergeom.sf(needed - 1, others, bad, degree)
-        stuck = parties * hypergeom.sf(degree - needed, others, gone, degree)
-        if told < 2.0 ** -40 and stuck < 2.0 ** -20:
-            return degree
-    return others
 
 
 # A stretch and its mask stay in the second-level cache while all masks are added to it; larger ones do not.

@@ -1,92 +1,108 @@
-"""Secure aggregation: the coordinator learns a weighted sum of updates and nothing else about them.
+"""Secure aggregation: the coordinator learns a weighted sum of updates and nothing else about them, even if it lies.
 
-Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning, CCS 2017; neighbours as in Bell
-et al., CCS 2020. The coordinator carries messages between parties that it cannot read, adds what they send, and takes
-off the masks that parties leave behind when they drop out, as long as enough of their neighbours stay.
+Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning, CCS 2017; sparse graphs as in
+Bell et al., CCS 2020. The coordinator carries messages between parties that it cannot read, adds what they send, and
+takes off the masks of parties that drop out. Before any share is opened, witnesses sign who is left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Interval
 
-from tequio.errors import PayloadError, QuorumError
-from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed, SummingStage
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring, SumWeights, in_sum
+from tequio.errors import DataError, PayloadError, QuorumError, TequioError
+from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed
+from tequio.privacy.aggregation.encodings import HASH_BYTES, as_bitmap, content, paths_of
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring
+from tequio.privacy.aggregation.identities import is_signed_by
+from tequio.privacy.aggregation.joint_randomness import JointSettings, SignedSum, agree
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     SHARE_BYTES,
     add_masks,
-    derived,
+    fresh_key,
     in_common,
-    is_signed,
-    needed_of,
     public_of,
     recovered,
-    ring_of_neighbours,
-    safe_degree,
 )
 from tequio.privacy.aggregation.secure_sum_tasks import (
+    ATTEMPTS,
+    BOX_BYTES,
     COMMITMENT_BYTES,
-    Masked,
-    Offered,
-    Secrets,
-    SecureSumSettings,
-    Shared,
-    committed,
-    help_unmask,
+    DEALT_BYTES,
+    KEY,
+    MASK,
+    Sum,
+    SumSettings,
+    bad_list,
+    commitment_of,
+    dealt_part,
+    hash_of_numbers,
+    mask_key,
+    masked_part,
     offer_keys,
-    pair_purpose,
+    open_boxes,
+    open_shares,
+    own_commitment,
+    pieces,
     point_of,
     send_masked,
     share_secrets,
-    signed_part,
+    shown_part,
+    sum_of,
+    survivors_part,
+    weight_unit,
+    witness_survivors,
 )
-from tequio.privacy.updates import forget_older, hold
+from tequio.privacy.updates import Held, OwnShares, forget_older, hold
 from tequio.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
     from numpy.typing import NDArray
 
+    from tequio.federation.averaging import Weights
     from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
-    from tequio.federation.payload import Payload
+    from tequio.federation.payload import Payload, R
     from tequio.federation.population import Party
+    from tequio.federation.task import Task
+    from tequio.privacy.aggregation.committees import Members
     from tequio.privacy.aggregation.keys import Whole
+    from tequio.privacy.aggregation.secure_sum_tasks import Masked, Offered, Opened, Shared, Shown, Witnessed
 
-    Culprits = list[tuple[int, str]]
-    Secret = Literal["masks", "keys"]
-    Shares = dict[Secret, dict[int, bytes]]
-
-
-# Up to this number of parties each shares a mask with all others.
-_ALL_WITH_ALL = 50
-_CORRUPT, _DROPPING = 0.1, 0.2
-_FEWEST = 3
+_UNTOLD = ("rows", "steps")
+"""What follows from a party's number of rows, and does not leave it."""
 
 
 @register("stage", "secure-sum", paper="Bonawitz et al., 2017; Bell et al., 2020")
 @dataclass(frozen=True)
-class SecureSum(SummingStage):
+class SecureSum(SignedSum):
     """Secure aggregation: parties mask their updates so that only the weighted sum of all can be read.
 
-    Numbers of rows, steps and losses cross in the open. A sum is exact in fixed point, whoever drops out.
+    It holds against a coordinator that lies and colludes with some of the parties. Each party weighs itself, between a
+    sixteenth and one; numbers of rows do not leave it, losses do. A sum is exact in fixed point, whoever drops out.
 
     Parameters:
-        threshold: more than this share of a party's neighbours must stay to unmask the sum; below, the run stops
-        neighbours: with how many others each party shares masks (0: with all, and from 51 parties on with as many as
-            keep the sum secret from the coordinator and a tenth of the parties, and let a fifth drop out)
+        corrupt: share of all parties of the run that may collude with the coordinator
+        absent: share of a round's parties that may drop out
+        cap: rows of a party that weighs in full (0: as many as the largest party reports)
         bits: of the ring that sums are taken in
         largest: largest size of an entry that a party may send
     """
 
-    threshold: Annotated[float, Interval(ge=0.5, lt=1)] = 0.5
-    neighbours: Annotated[int, Ge(0)] = 0
+    corrupt: Annotated[float, Interval(ge=0, lt=0.5)] = 0.1
+    absent: Annotated[float, Interval(ge=0, lt=0.5)] = 0.1
+    cap: Annotated[int, Ge(0)] = 0
     bits: Literal[32, 64] = 32
     largest: Annotated[float, Gt(0)] = 64.0
+
+    weighed_by_parties: ClassVar[bool] = True
 
     @property
     def spec(self) -> StageSpec:
@@ -95,11 +111,14 @@ class SecureSum(SummingStage):
 
     def enter(self, party: Party) -> None:
         """Before the task: forget what earlier rounds left."""
-        forget_older(party, Secrets)
+        forget_older(party, OwnShares)
 
     def send(self, party: Party, payload: Payload) -> Payload:
-        """Hold the update back until its weight is known."""
-        return hold(party, payload, "secure-sum")
+        """Hold the update back, and keep to itself how many rows are behind it."""
+        shown = hold(party, payload, "secure-sum")
+        if "rows" in shown:
+            party.keep(Held, {"rows": shown["rows"]})
+        return {**shown, **{name: 1 for name in _UNTOLD if name in shown}}
 
     @property
     def ring(self) -> tuple[int, float]:
@@ -107,203 +126,306 @@ class SecureSum(SummingStage):
         return self.bits, self.largest
 
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
-              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None) -> Summed:
-        """Keys, shares, masked updates, unmasking."""
-        return _Sum(self, federation, name, parties, SumWeights.of(weights, capacity)).run(size, extra_counts)
+              size: int, extra_counts: int = 0, capacity: SumCapacity | None = None, by: Weights = "size") -> Summed:
+        """Joint randomness, keys, shares, masked updates, witnesses, unmasking."""
+        if capacity is not None and len(parties) > capacity.parties:
+            raise DataError(f"the secure sum was sized for {capacity.parties} parties, but {len(parties)} joined")
+        return _Sum(self, federation, name, parties, capacity, by).run(size, extra_counts)
 
-    def degree(self, parties: int) -> int:
-        """How many neighbours each party has."""
-        if self.neighbours:
-            return min(self.neighbours, parties - 1)
-        return parties - 1 if parties <= _ALL_WITH_ALL else safe_degree(parties, self.threshold, _CORRUPT, _DROPPING)
+    def rows_in_full(self, federation: Federation, capacity: SumCapacity | None) -> float:
+        """How many rows weigh in full: the same for all parties in all sums of a run."""
+        if capacity is not None and capacity.weight > 1:
+            return capacity.weight
+        return float(self.cap or federation.sizes[federation.eligible()].max())
 
 
 class _Sum:
-    """One sum under way."""
+    """One sum under way, at the coordinator."""
 
     def __init__(self, stage: SecureSum, federation: Federation, name: str, parties: NDArray[np.int64],
-                 weights: SumWeights) -> None:
+                 capacity: SumCapacity | None, by: Weights) -> None:
         self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
-        self._weights = weights
-        self._shares = dict(zip(parties.tolist(), weights.shares.tolist(), strict=True))
-        self._settings = SecureSumSettings(threshold=stage.threshold, bits=stage.bits, largest=stage.largest,
-                                           local=NO_TRAINING)
-        self._phases = Phases("secure sum", federation, parties, max(needed_of(len(parties), stage.threshold), _FEWEST),
-                              in_sum(name))
+        phases = Phases("secure sum", federation, parties, 0)
+        seed, cohort = agree(phases, federation, parties, stage, JointSettings(stage=stage, local=NO_TRAINING))
+        self._fewest = max(cohort.fewest, 0 if capacity is None else capacity.fewest)
+        self._settings = SumSettings(
+            stage=stage, local=NO_TRAINING, room=len(cohort.members) if capacity is None else capacity.parties,
+            by_rows=by == "size", cap=stage.rows_in_full(federation, capacity), fewest=self._fewest)
+        self._heaviest = 1.0 if capacity is None else capacity.weight
+        self._seed, self._cohort, self._phases = seed, cohort, Phases("secure sum", federation, parties, self._fewest)
+        self._here = self._number(1)
+        self._shared_among = b""
 
     def run(self, size: int, extra_counts: int) -> Summed:
-        """The weighted mean of those who sent a masked update."""
-        offered = self._phases.ask("keys", self._asked, offer_keys, settings=self._settings,
-                                   fault=lambda reply: keys_fault(reply, self._phases.common["session"]))
-        around = ring_of_neighbours(offered.parties, self._stage.degree(len(offered)),
-                                    self._federation.rng("secure-sum neighbours"))
-        dealt = self._deal(offered, around)
-        masked = self._collect(dealt, size + extra_counts)
-        self._phases.require("masked", len(masked), self._weights.fewest)
-        sent = {reply.party: reply.payload["masked"] for reply in masked}
-        shown = self._unmask(dealt, set(sent))
-        ring = Ring.of(self._stage.bits, self._stage.largest, self._weights.count)
-        total, culprits = unmasked(sent, dealt, shown, self._stage.threshold)
-        for culprit, what in culprits:
-            self._federation.record("failure", {"round": self._federation.round, "task": "secure-sum",
-                                                "party": self._federation.name(culprit), "cause": what, "trace": ""})
-        shares = np.array([self._shares[party] for party in sorted(sent)])
-        notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(sent),
-                                "neighbours": max(map(len, around.values())), "recovered": len(dealt.keys) - len(sent)}}
-        whole = ring.signed(total)
-        weight = self._weights.weight * float(shares.sum())
-        return Summed(whole[:size] / (ring.scale * shares.sum()), np.array(sorted(sent)), weight, notes, whole[:size],
-                      (ring.bits, ring.largest, self._weights.count), shares, whole[size:])
+        """The weighted mean of those who sent a masked update and are left."""
+        keys = self._offered()
+        dealt = self._dealt(keys)
+        dealers = self._carried(keys, dealt)
+        sent = self._collected(dealers, size + 1 + extra_counts)
+        left = self._sound("masked", sent)
+        total = sum_of_masked([sent[party].payload["masked"] for party in left])
+        members, among = self._bitmap(left), self._bitmap(dealers)
+        shown = self._shown(among, members, sent, self._witnessed(among, members))
+        unmask(total, Dealt(self._here, self._shared_among, among, members, keys, dealt), shown, self._note)
+        return self._summed(total, size, left, len(dealers) - len(left))
 
-    def _deal(self, offered: Replies[Offered], around: dict[int, list[int]]) -> Dealt:
-        """Let everybody share its secrets with its neighbours; keep those that enough neighbours can help."""
-        keys = {reply.party: reply.payload for reply in offered}
-        each: dict[int, Payload] = {party: {
-            "neighbours": others, "keys": [keys[other]["keys"] for other in others],
-            "identities": [keys[other]["identity"] for other in others],
-            "signatures": [keys[other]["signature"] for other in others]} for party, others in around.items()}
-        shares = self._phases.ask("shares", offered.parties, share_secrets, each=each, settings=self._settings,
-                                  fault=lambda reply: shares_fault(reply, len(around[reply.party])))
-        dealers = _with_enough_help({reply.party for reply in shares}, around, self._stage.threshold)
-        self._phases.require("shares", len(dealers))
-        return Dealt(self._phases.common["session"], {party: keys[party]["keys"] for party in sorted(dealers)},
-                     {reply.party: reply.payload for reply in shares if reply.party in dealers}, around)
+    def _summed(self, total: Whole, size: int, left: list[int], gone: int) -> Summed:
+        ring = Ring.of(*self._stage.ring, self._settings.room)
+        whole, room = ring.signed(total), self._settings.room
+        weight = float(whole[size]) / weight_unit(ring.bits, room)
+        if not 0 < weight <= len(left) * (1 + 1e-6):
+            raise PayloadError(f"the weights of {len(left)} parties sum to {weight:g}, which weights of up to 1 do not",
+                               remedy="one of them does not keep to the protocol; leave parties out to find it")
+        notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(left), "recovered": gone,
+                                "neighbours": self._here.circle.graph.degree}}
+        mean = whole[:size].astype(np.float64) * (room / (ring.scale * weight))
+        return Summed(mean, np.array(left), weight * self._heaviest, notes,
+                      whole[:size], (ring.bits, ring.largest, room), np.full(len(left), weight / (room * len(left))),
+                      whole[size + 1:])
 
-    def _collect(self, dealt: Dealt, size: int) -> Replies[Masked]:
-        """Carry the sealed shares on, and collect the masked updates."""
-        each = {}
-        for party in dealt.keys:
-            senders = [other for other in dealt.around[party] if other in dealt.keys]
-            boxes = [dealt.said[other]["boxes"][dealt.around[other].index(party)] for other in senders]
-            each[party] = {"senders": senders, "boxes": boxes, "share": self._shares[party]}
-        return self._phases.ask("masked", np.array(list(dealt.keys)), send_masked, {"count": self._weights.count}, each,
-                                settings=self._settings,
-                                fault=lambda reply: masked_fault(reply, self._stage.bits, size))
+    def _number(self, attempt: int) -> Sum:
+        """What follows from the number of the attempt; messages say which it is."""
+        self._phases.common.update({"name": self._name, "attempt": attempt})
+        return sum_of(self._federation.roster, self._cohort, self._seed, self._federation.round, self._name, attempt,
+                      self._settings)
 
-    def _unmask(self, dealt: Dealt, alive: set[int]) -> dict[int, Shares]:
-        """Each party's shares: of the masks of those who answered, and of the keys of those who did not."""
-        wanted: dict[int, Payload] = {}
-        for party in sorted(alive):
-            others = [other for other in dealt.around[party] if other in dealt.keys]
-            wanted[party] = {"alive": [other for other in others if other in alive],
-                             "gone": [other for other in others if other not in alive]}
-        replies = self._phases.ask("unmask", np.array(sorted(alive)), help_unmask, each=wanted, settings=self._settings)
-        return {reply.party: {"masks": _by_dealer(wanted[reply.party]["alive"], reply.payload["masks"]),
-                              "keys": _by_dealer(wanted[reply.party]["gone"], reply.payload["keys"])}
-                for reply in replies}
+    def _offered(self) -> dict[int, Reply[Offered]]:
+        """Two keys of each party (R0). Played again after a crash, parties may have left an attempt behind."""
+        for attempt in range(1, ATTEMPTS + 1):
+            self._here = self._number(attempt)
+            replies = self._phases.ask("keys", self._asked, offer_keys, settings=self._settings, fewest=0,
+                                       fault=partial(keys_fault, self._here), lenient=attempt < ATTEMPTS)
+            if len(replies) >= self._fewest:
+                break
+        return self._kept("keys", replies)
+
+    def _dealt(self, keys: dict[int, Reply[Offered]]) -> dict[int, Reply[Shared]]:
+        """Boxes of shares for neighbours, from each party (R1)."""
+        members, each = self._bitmap(keys), dict[int, "Payload"]()
+        for party in keys:
+            around = [keys[other].payload for other in self._here.around(party, members)]
+            each[party] = {"keys": b"".join(one["keys"] for one in around),
+                           "signatures": b"".join(one["signature"] for one in around)}
+        replies = self._ask("shares", keys, share_secrets, {"members": members}, each,
+                            partial(shares_fault, self._here, members))
+        self._shared_among = members
+        return self._kept("shares", replies)
+
+    def _carried(self, keys: dict[int, Reply[Offered]], dealt: dict[int, Reply[Shared]]) -> list[int]:
+        """Bring the boxes to their holders, who say which are bad (R2); whose shares enough parties hold."""
+        members, before = self._bitmap(dealt), self._shared_among
+        boxes = {party: pieces(reply.payload["dealt"], DEALT_BYTES) for party, reply in dealt.items()}
+        paths = {party: paths_of([reply.payload["own"], *boxes[party]]) for party, reply in dealt.items()}
+        place = {party: {other: at for at, other in enumerate(self._here.around(party, before))} for party in dealt}
+        each: dict[int, Payload] = {}
+        for party in dealt:
+            around = self._here.around(party, members)
+            each[party] = {"dealt": [boxes[other][place[other][party]] for other in around],
+                           "paths": [paths[other][place[other][party] + 1] for other in around],
+                           "signatures": [dealt[other].payload["signature"] for other in around]}
+        replies = self._ask("boxes", dealt, open_boxes, {"members": members}, each, partial(boxes_fault, self._here))
+        bad = {(dealer, reply.party) for reply in replies for dealer in reply.payload["bad"]}
+        for dealer, holder in sorted(bad):
+            self._note(dealer, f"party {holder} says that its box is bad; one of the two does not keep to the protocol")
+        holding, enough = self._bitmap(replies.parties.tolist()), min(
+            self._here.circle.graph.needed + self._cohort.absent, self._here.circle.graph.degree)
+        good = {party: sum((party, other) not in bad for other in self._here.around(party, holding)) for party in dealt}
+        disputed = {party for party, _ in bad if good[party] < enough}
+        return list(self._kept("boxes", replies, without=disputed))
+
+    def _collected(self, dealers: list[int], size: int) -> dict[int, Reply[Masked]]:
+        """The masked updates (R3)."""
+        members = self._bitmap(dealers)
+        replies = self._ask("masked", dealers, send_masked, {"members": members}, None,
+                            partial(masked_fault, self._here, members, self._stage.bits, size))
+        return {reply.party: reply for reply in replies}
+
+    def _witnessed(self, dealers: bytes, members: bytes) -> dict[int, bytes]:
+        """Signatures of witnesses under who is left (R4)."""
+        asked = [party for party in self._here.witnesses if self._here.has(members, party)]
+        statement = survivors_part(self._here.sid, dealers, members)
+        replies = self._phases.ask("witness", np.array(asked, dtype=np.int64), witness_survivors, {"members": members},
+                                   settings=self._settings, fewest=self._here.quorum,
+                                   fault=partial(witness_fault, self._here, statement))
+        return {reply.party: reply.payload["signature"] for reply in replies}
+
+    def _shown(self, dealers: bytes, members: bytes, sent: dict[int, Reply[Masked]],
+               signed: dict[int, bytes]) -> dict[int, Reply[Shown]]:
+        """Shares of what is to be taken off, from all who are left (R5)."""
+        hashes = {party: hash_of_numbers(reply.payload["masked"]) for party, reply in sent.items()}
+        left, each = [party for party in sent if self._here.has(members, party)], dict[int, "Payload"]()
+        for party in left:
+            around = self._here.around(party, members)
+            each[party] = {"hashes": b"".join(hashes[other] for other in around),
+                           "signatures": b"".join(sent[other].payload["signature"] for other in around)}
+        replies = self._ask("open", left, open_shares, {
+            "members": members, "witnesses": list(signed), "statements": b"".join(signed.values())}, each,
+            partial(shown_fault, self._here, dealers), fewest=self._here.circle.graph.needed)
+        return {reply.party: reply for reply in replies}
+
+    def _ask(self, phase: str, parties: Iterable[int], task: Task[SumSettings, R], payload: Payload,
+             each: dict[int, Payload] | None, fault: Callable[[Reply[R]], str],
+             fewest: int | None = None) -> Replies[R]:
+        return self._phases.ask(phase, np.array(sorted(parties), dtype=np.int64), task, payload, each,
+                                settings=self._settings, fault=fault, fewest=fewest)
+
+    def _kept(self, phase: str, replies: Replies[R], without: Collection[int] = ()) -> dict[int, Reply[R]]:
+        """The answers of the sound part of those who gave one, by party."""
+        by_party = {reply.party: reply for reply in replies if reply.party not in without}
+        return {party: by_party[party] for party in self._sound(phase, by_party)}
+
+    def _sound(self, phase: str, parties: Iterable[int]) -> list[int]:
+        """Without those who have too few neighbours among them, which may leave others with too few, and so on."""
+        members: Members = np.isin(self._here.circle.cohort, list(parties))
+        left = self._here.circle.cohort[self._here.circle.peeled(members)].tolist()
+        self._phases.require(phase, len(left))
+        return [int(party) for party in left]
+
+    def _bitmap(self, members: Iterable[int]) -> bytes:
+        return as_bitmap(self._here.circle.cohort, list(members))
+
+    def _note(self, party: int, cause: str) -> None:
+        self._federation.record("failure", {"round": self._federation.round, "task": "secure-sum", "trace": "",
+                                            "party": self._federation.name(party), "cause": cause})
 
 
-def _by_dealer(dealers: list[int], shares: list[bytes]) -> dict[int, bytes]:
-    """Whose shares a party showed; nobody's where it did not show one for each that it was asked for."""
-    return dict(zip(dealers, shares, strict=True)) if len(shares) == len(dealers) else {}
-
-
-def _with_enough_help(dealers: set[int], around: dict[int, list[int]], threshold: float) -> set[int]:
-    """Without those of whose neighbours too few are left, which may leave others with too few, and so on."""
-    while True:
-        helped = {party for party in dealers
-                  if sum(other in dealers for other in around[party]) >= needed_of(len(around[party]), threshold)}
-        if helped == dealers:
-            return dealers
-        dealers = helped
-
-
-SEAL_BYTES = 16
-"""By so much a sealed box is longer than what is in it."""
+def sum_of_masked(masked: list[Whole]) -> Whole:
+    """The sum of what parties sent."""
+    total = masked[0].copy()
+    for one in masked[1:]:
+        total += one
+    return total
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """What the coordinator knows after shares were dealt: public keys, sealed shares with commitments, neighbours."""
+    """What the coordinator knows when shares have been opened: among whom shares were dealt, with whom masks are, who
+    is left, and what parties offered and dealt."""
 
-    session: bytes
-    keys: dict[int, bytes]
-    said: dict[int, Shared]
-    around: dict[int, list[int]]
+    here: Sum
+    shared_among: bytes
+    dealers: bytes
+    left: bytes
+    keys: dict[int, Reply[Offered]]
+    dealt: dict[int, Reply[Shared]]
+
+    def place(self, dealer: int) -> dict[int, int]:
+        """Where each holder's box stands among those of a dealer."""
+        return {holder: place for place, holder in enumerate(self.here.around(dealer, self.shared_among))}
+
+    def members(self, bitmap: bytes) -> list[int]:
+        """A set as numbers of parties."""
+        return [int(party) for party in self.here.circle.cohort[self.here.members(bitmap)]]
 
 
-def unmasked(sent: dict[int, Whole], dealt: Dealt, shown: dict[int, Shares],
-             threshold: float) -> tuple[Whole, Culprits]:
-    """The sum of what is under the masks, and who showed forged shares."""
-    culprits: Culprits = []
-    total = _sum_of(sent)
-    add_masks(total, [], [_secret(party, "masks", dealt, shown, threshold, culprits) for party in sent])
-    for party in sorted(dealt.keys.keys() - sent.keys()):
-        private = _secret(party, "keys", dealt, shown, threshold, culprits)
-        others = [other for other in dealt.around[party] if other in sent]
-        common = in_common(private, [dealt.keys[other][KEY_BYTES:] for other in others])
-        keys = {other: derived(secret, pair_purpose(dealt.session, party, other))
-                for other, secret in zip(others, common, strict=True)}
+def unmask(total: Whole, known: Dealt, shown: dict[int, Reply[Shown]], note: Callable[[int, str], None]) -> None:
+    """Take off, in place, the own masks of who is left and the masks with who is not; note who showed forged shares."""
+    here = known.here
+    opened = {holder: dict(zip(here.around(holder, known.dealers), pieces(reply.payload["shares"], SHARE_BYTES),
+                               strict=True)) for holder, reply in shown.items()}
+    left, dealers = known.members(known.left), known.members(known.dealers)
+    add_masks(total, [], [_secret(party, MASK, known, opened, note) for party in left])
+    for party in sorted(set(dealers) - set(left)):
+        private, others = _secret(party, KEY, known, opened, note), here.around(party, known.left)
+        keys = {other: mask_key(here, common, party, other) for other, common in zip(others, in_common(
+            private, [known.keys[other].payload["keys"][KEY_BYTES:] for other in others]), strict=True)}
         # A neighbour took the mask off if it has the larger number: put it back, and the reverse.
         add_masks(total, [keys[other] for other in others if other > party],
                   [keys[other] for other in others if other < party])
-    return total, culprits
 
 
-def _sum_of(sent: dict[int, Whole]) -> Whole:
-    first, *others = sent.values()
-    total = first.copy()
-    for masked in others:
-        if len(masked) != len(total):
-            raise PayloadError(f"masked updates of {len(total)} and {len(masked)} numbers cannot be added")
-        total += masked
-    return total
-
-
-def _secret(dealer: int, what: Secret, dealt: Dealt, shown: dict[int, Shares], threshold: float,
-            culprits: Culprits) -> bytes:
-    """A party's own mask or masking key from its neighbours' shares; forged ones are told by their commitments."""
-    points: list[int] = []
-    shares: list[NDArray[np.uint32]] = []
-    needed = needed_of(len(dealt.around[dealer]), threshold)
-    for place, holder in enumerate(dealt.around[dealer]):
-        share = shown[holder][what].get(dealer) if holder in shown else None
-        if share is None or len(points) == needed:
+def _secret(dealer: int, kind: str, known: Dealt, opened: dict[int, dict[int, bytes]],
+            note: Callable[[int, str], None]) -> bytes:
+    """A secret from its neighbours' shares, of which forged ones are told by their commitments."""
+    here, said, place = known.here, known.dealt[dealer].payload, known.place(dealer)
+    committed, needed = pieces(said["dealt"], DEALT_BYTES), here.circle.graph.needed
+    start = BOX_BYTES + (0 if kind == MASK else COMMITMENT_BYTES)
+    true: dict[int, bytes] = {}
+    for holder in here.around(dealer, known.left):
+        share = opened[holder][dealer] if holder in opened else bytes(SHARE_BYTES)
+        if len(true) == needed or not any(share):
             continue
-        if _is_true(dealer, holder, place, what, share, dealt):
-            points.append(point_of(holder))
-            shares.append(np.frombuffer(share, dtype="<u4"))
+        promised = committed[place[holder]][start:start + COMMITMENT_BYTES]
+        if commitment_of(here.sid, dealer, holder, kind, share) == promised:
+            true[holder] = share
         else:
-            culprits.append((holder, f"it showed a forged share of what party {dealer} had shared"))
-    if len(points) < needed:
-        raise QuorumError(f"only {len(points)} of {len(dealt.around[dealer])} neighbours of party {dealer} showed true "
-                          f"shares, and {needed} are needed", remedy="ask more parties, or lower the stage's threshold")
-    secret = recovered(points, np.stack(shares))
-    expected = dealt.said[dealer]["own_mask"] if what == "masks" else dealt.keys[dealer][KEY_BYTES:]
-    found = committed(dealt.session, dealer, -1, secret) if what == "masks" else public_of(secret)
-    if found != expected:
+            note(holder, f"it showed a forged share of what party {dealer} had shared")
+    if len(true) < needed:
+        raise QuorumError(f"only {len(true)} neighbours of party {dealer} showed true shares, and {needed} are needed: "
+                          "the round of the secure sum is lost", remedy="ask more parties per round")
+    secret = _recovered([*true], [*true.values()])
+    found = own_commitment(here.sid, dealer, secret) if kind == MASK else public_of(secret)
+    if found != (said["own"] if kind == MASK else known.keys[dealer].payload["keys"][KEY_BYTES:]):
         raise PayloadError(f"party {dealer} shared another secret than the one it uses, so that its masks cannot be "
                            "taken off", remedy="leave that party out")
     return secret
 
 
-def _is_true(dealer: int, holder: int, place: int, what: Secret, share: object, dealt: Dealt) -> bool:
-    start = 0 if what == "masks" else COMMITMENT_BYTES
-    promised = dealt.said[dealer]["commitments"][place][start:start + COMMITMENT_BYTES]
-    return (isinstance(share, bytes) and len(share) == SHARE_BYTES
-            and committed(dealt.session, dealer, holder, share) == promised)
+def _recovered(holders: list[int], shares: list[bytes]) -> bytes:
+    try:
+        return recovered([point_of(holder) for holder in holders], np.stack(
+            [np.frombuffer(share, dtype="<u4") for share in shares]))
+    except PayloadError:
+        return bytes(KEY_BYTES)  # no secret at all: another than was committed to
 
 
-def keys_fault(reply: Reply[Offered], session: bytes) -> str:
+def keys_fault(here: Sum, reply: Reply[Offered]) -> str:
     """What is wrong with the keys that a party offers, if anything."""
-    keys, identity, signed = reply.payload["keys"], reply.payload["identity"], reply.payload["signature"]
-    if len(keys) != 2 * KEY_BYTES or not is_signed(identity, signed, signed_part(session, reply.party, keys)):
+    keys = reply.payload["keys"]
+    if len(keys) != 2 * KEY_BYTES or not is_signed_by(here.roster, reply.party, reply.payload["signature"], content(
+            "keys", here.sid, reply.party, keys)):
         return "it sent keys that it has not signed for this sum"
+    try:
+        in_common(_OWN, pieces(keys, KEY_BYTES))
+    except TequioError as cause:
+        return cause.message
     return ""
 
 
-def shares_fault(reply: Reply[Shared], neighbours: int) -> str:
-    """What is wrong with the form of sealed shares; whether they open is for their receivers to find out."""
-    boxes, promises = reply.payload["boxes"], reply.payload["commitments"]
-    for pieces, length in ((boxes, 2 * SHARE_BYTES + SEAL_BYTES), (promises, 2 * COMMITMENT_BYTES)):
-        if len(pieces) != neighbours or any(not isinstance(piece, bytes) or len(piece) != length for piece in pieces):
-            return "it did not send one sealed box and one commitment for each neighbour"
-    return ""
+_OWN = fresh_key()
+"""By this it is tried out whether keys can be used."""
 
 
-def masked_fault(reply: Reply[Masked], bits: int, size: int) -> str:
-    """What is wrong with the form of a masked update."""
+def shares_fault(here: Sum, members: bytes, reply: Reply[Shared]) -> str:
+    """What is wrong with what a party dealt; whether boxes open is for their holders to find out."""
+    said, dealt = reply.payload, pieces(reply.payload["dealt"], DEALT_BYTES)
+    if len(said["dealt"]) != DEALT_BYTES * len(here.around(reply.party, members)) or len(said["own"]) != HASH_BYTES:
+        return "it did not send one sealed box and two commitments for each neighbour"
+    signed = is_signed_by(here.roster, reply.party, said["signature"],
+                          dealt_part(here.sid, reply.party, said["own"], dealt))
+    return "" if signed else "it dealt boxes that it has not signed"
+
+
+def boxes_fault(here: Sum, reply: Reply[Opened]) -> str:
+    """What is wrong with a list of bad boxes."""
+    said = reply.payload
+    if not set(said["bad"]) <= set(here.circle.neighbours(reply.party)):
+        return "it says that boxes are bad of parties that are no neighbours"
+    signed = is_signed_by(here.roster, reply.party, said["signature"], bad_list(here.sid, reply.party, said["bad"]))
+    return "" if signed else "it has not signed which boxes are bad"
+
+
+def masked_fault(here: Sum, dealers: bytes, bits: int, size: int, reply: Reply[Masked]) -> str:
+    """What is wrong with a masked update."""
     masked = reply.payload["masked"]
     if masked.dtype.itemsize * 8 != bits or masked.shape != (size,) or masked.dtype.kind != "u":
         return f"it did not send a masked update of {size} numbers of {bits} bits"
-    return ""
+    signed = is_signed_by(here.roster, reply.party, reply.payload["signature"], masked_part(
+        here.sid, dealers, reply.party, hash_of_numbers(masked)))
+    return "" if signed else "it sent a masked update that it has not signed"
+
+
+def witness_fault(here: Sum, statement: bytes, reply: Reply[Witnessed]) -> str:
+    """What is wrong with a witness's signature."""
+    signed = is_signed_by(here.roster, reply.party, reply.payload["signature"], statement)
+    return "" if signed else "it has not signed who is left"
+
+
+def shown_fault(here: Sum, dealers: bytes, reply: Reply[Shown]) -> str:
+    """What is wrong with the form of opened shares; whether they are true their commitments say."""
+    said = reply.payload
+    if len(said["shares"]) != SHARE_BYTES * len(here.around(reply.party, dealers)):
+        return "it did not show one share of each neighbour"
+    signed = is_signed_by(here.roster, reply.party, said["signature"],
+                          shown_part(here.sid, reply.party, said["shares"]))
+    return "" if signed else "it showed shares that it has not signed"

@@ -19,7 +19,7 @@ from tequio.errors import PayloadError, PermissionDenied
 from tequio.federation.task import NoSettings, Reveals, task
 from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.keys import add_mask, identity_of, is_signed, signature
-from tequio.privacy.updates import Numbers, OfRound
+from tequio.privacy.updates import Numbers, OfRound, OwnShares
 from tequio.privacy.verification.transcript import Chain, Line, canonical, follow
 
 if TYPE_CHECKING:
@@ -256,7 +256,8 @@ def prove_part(party: Party, payload: ToProve, settings: NoSettings) -> Part:
         raise PermissionDenied(f"party '{party.name}' has proved its part of this sum already")
     bits, largest, parties = facts["ring"]
     ring = Ring.of(int(bits), largest, int(parties))
-    whole = ring.signed(ring.encoded(mine["vectors"][name], facts["shares"][place]))
+    own = None if payload["open"] else party.recall(OwnShares).get("shares", {}).get(name)
+    whole = ring.signed(ring.encoded(mine["vectors"][name], facts["shares"][place] if own is None else own))
     limbs = mine["blindings"][name]
     part = f"{commitment(projection(bytes.fromhex(facts['challenge']), whole), blinding_of(limbs)):x}"
     party.keep(Committed, {"blindings": {other: kept for other, kept in mine["blindings"].items() if other != name}})
