@@ -182,6 +182,12 @@ def predicted(seed, rounds, parties=8):
             for round in range(1, rounds + 1)]
 
 
+def predicted_in_secret(secret, rounds):
+    """The same by the secret of a run."""
+    seeds = [Coins.derived(secret, "selection", "select", round).words(2).tobytes() for round in range(1, rounds + 1)]
+    return [predicted(int.from_bytes(seed, "little"), round)[-1] for round, seed in enumerate(seeds, 1)]
+
+
 def test_who_knows_the_seed_does_not_know_who_was_drawn_where_noise_is_secret(given):
     """2.14: an epsilon that counts on the draw needs a draw that is as secret as the noise."""
     secret = [{"name": "central-dp", "noise": NOISE, "secret": True}]
