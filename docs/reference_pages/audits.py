@@ -1,6 +1,6 @@
 """The table of docs/explanation/privacy.md: what mechanisms claim, what dp-accounting says, what audits find.
 
-`docs/audits.json` keeps the numbers by case. `PYTHONPATH=docs python -m reference_pages.audits` computes the claims anew
+`docs/audits.json` keeps the numbers by case. `PYTHONPATH=docs python -m reference_pages.audits` computes claims anew
 and writes the table into the page. Audits fill in `lower_right` (the noise as it is) and `lower_fifth`.
 """
 
