@@ -96,8 +96,8 @@ def epsilon(releases):
 def test_every_run_says_what_all_runs_on_its_rows_have_spent(private, tequio):
     assert "The ledger of these rows knows of no other run." in told(tequio, private)
     out = told(tequio, private, "--seed", 1)
-    assert f"Epsilon {epsilon(2)[8:]} at delta 1e-05, by 2 releases" in out
-    assert f"Over 2 runs on these rows: {epsilon(4)} at delta 1e-05 for any one party." in out
+    assert f"Epsilon {epsilon(2)[8:]} at delta 1e-05, by 2 releases (PLD accountant), user-level" in out
+    assert f"Over 2 runs on these rows: {epsilon(4)} at delta 1e-05 for any one party (odds change 7.3-fold)." in out
     assert f"Over 3 runs on these rows: {epsilon(6)}" in told(tequio, private, "--seed", 2)
 
 

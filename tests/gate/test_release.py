@@ -17,6 +17,7 @@ from tequio.gate.gate import Passed
 from tequio.gate.policy import Budget, Policy
 from tequio.gate.release import released
 from tequio.learners.learner import Tally
+from tequio.noise.coins import Coins
 
 DRAWS, SIGMAS = 20_000, 4.5
 EVALUATE = find_task("evaluate")
@@ -29,7 +30,7 @@ def with_budget(noise):
 
 def leaving(reply, policy, task=EVALUATE, seed=0, **passed):
     return released(reply, Passed(task, "", **{"metrics": policy.metrics, **passed}), policy,
-                    np.random.default_rng(seed))
+                    Coins.derived(seed))
 
 
 def tally(**changes):

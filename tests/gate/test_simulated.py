@@ -72,9 +72,10 @@ def test_three_runs_at_one_party_cost_what_the_library_composes(gate, training, 
         if run:
             party.admit("evaluate", rounds, {"learner": learner, "part": "test"}, [], f"{run} evaluated")
     gaussian = dp_accounting.GaussianDpEvent
-    assert ledger.spent() == {Release(10.0): 4, Release(12.0): 8, Release(15.0): 3}
+    assert ledger.spent() == {Release(10.0): 4, Release(12.0): 6, Release(15.0): 3,
+                              Release(12.0, "discrete-gaussian"): 2}
     expected = composed((gaussian(10.0), 4), (gaussian(12.0), 6), (gaussian(15.0), 3), (gaussian(12.0), 2))
-    assert ledger.epsilon(DELTA) == pytest.approx(expected, rel=1e-5)
+    assert ledger.epsilon(DELTA) == pytest.approx(expected, rel=1e-3)
     assert {run: sum(spent.values()) for run, spent in ledger.by_run().items()} == {"run 0": 4, "run 1": 7, "run 2": 4}
 
 

@@ -29,9 +29,7 @@ def test_every_purpose_has_coins_of_its_own():
     assert len(first) == len(keys)
 
 
-def test_who_may_know_them():
-    assert Coins.from_system().secret
-    assert not Coins.derived(1, "a").secret
+def test_coins_of_the_operating_system_never_come_again():
     assert Coins.from_system().words(1) != Coins.from_system().words(1)
 
 

@@ -15,15 +15,25 @@ from scipy import special, stats
 from tequio.errors import ConfigError
 from tequio.noise import laws, sampling
 from tequio.noise.coins import Coins
-from tequio.noise.sampling import discrete_gaussian, discrete_laplace, skellam
+from tequio.noise.sampling import discrete_gaussian, discrete_laplace, rounded_gaussian, rounded_laplace, skellam
 
 DRAWS = 400_000
+
+
+
+def interval(distribution, middle, half):
+    """The chance of an interval, from the side of the smaller tail."""
+    return distribution(half - np.abs(middle)) - distribution(-half - np.abs(middle))
+
 
 LAWS = {
     "gaussian 0.25": (discrete_gaussian, 0.5, lambda k: np.exp(-2.0 * k**2)),
     "gaussian 1": (discrete_gaussian, 1.0, lambda k: np.exp(-0.5 * k**2)),
     "gaussian 10": (discrete_gaussian, sqrt(10), lambda k: np.exp(-0.05 * k**2)),
     "gaussian 40,000": (discrete_gaussian, 200.0, lambda k: np.exp(-0.5 * (k / 200.0) ** 2)),
+    "rounded gaussian 0.5": (rounded_gaussian, 0.5, lambda k: interval(special.ndtr, k / 0.5, 1.0)),
+    "rounded gaussian 40,000": (rounded_gaussian, 200.0, lambda k: interval(special.ndtr, k / 200.0, 0.0025)),
+    "rounded laplace 2": (rounded_laplace, 2.0, lambda k: interval(stats.laplace.cdf, k / 2.0, 0.25)),
     "laplace 0.4": (discrete_laplace, 0.4, lambda k: np.exp(-np.abs(k) / 0.4)),
     "laplace 10": (discrete_laplace, 10.0, lambda k: np.exp(-np.abs(k) / 10)),
     "laplace 300": (discrete_laplace, 300.0, lambda k: np.exp(-np.abs(k) / 300)),
@@ -62,6 +72,7 @@ def test_variances(draw, size, variance):
 def test_large_noise_is_normal():
     """On a fine grid the discrete laws are the continuous ones to seven digits."""
     for drawn in (discrete_gaussian(Coins.derived(3), 2.0**30, DRAWS) / 2.0**30,
+                  rounded_gaussian(Coins.derived(5), 2.0**20, DRAWS) / 2.0**20,
                   skellam(Coins.derived(4), 2.0**40, DRAWS) / 2.0**20):
         assert stats.kstest(drawn, "norm").pvalue > 0.001
         assert np.count_nonzero(np.abs(drawn) > 4) / DRAWS == pytest.approx(6.33e-5, abs=5e-5)
@@ -76,7 +87,8 @@ def test_the_chance_of_nought():
     assert np.count_nonzero(drawn == 0) / DRAWS == pytest.approx(0.398942, abs=4 * sqrt(0.24 / DRAWS))
 
 
-@pytest.mark.parametrize("name", ["gaussian 40,000", "laplace 10", "laplace 300", "skellam 20,000"])
+@pytest.mark.parametrize("name", ["gaussian 40,000", "rounded gaussian 40,000", "rounded laplace 2", "laplace 10",
+                                  "laplace 300", "skellam 20,000"])
 def test_exact_chances_decide_as_those_in_double_precision(name, monkeypatch):
     """Comparisons with as many digits as it takes give the same numbers, from the same coins."""
     draw, size, _ = LAWS[name]
@@ -86,7 +98,7 @@ def test_exact_chances_decide_as_those_in_double_precision(name, monkeypatch):
     assert len(asked) > 10
 
 
-@pytest.mark.parametrize("name", ["gaussian 0.25", "gaussian 10", "laplace 10", "skellam 5"])
+@pytest.mark.parametrize("name", ["gaussian 0.25", "gaussian 10", "rounded gaussian 0.5", "laplace 10", "skellam 5"])
 def test_draws_that_are_all_decided_exactly_follow_their_law(name, monkeypatch):
     draw, size, law = LAWS[name]
     made, asked = sampling._table, counted(monkeypatch)
@@ -107,7 +119,9 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("law", [
     *(laws.Gaussian(Fraction(size)) for size in (2**-20, 0.01, 0.5, 1.0, 3.3, 70.1, 1e6, 2.0**40)),
     *(laws.Exponential(Fraction(size)) for size in (30.0, 1.0, 0.1, 1e-6)),
-    *(laws.Exponential(Fraction(size), nought=1.0) for size in (1e3, 0.01)),
+    *(laws.Geometric(Fraction(size)) for size in (1e3, 0.01)),
+    *(laws.RoundedLaplace(Fraction(size)) for size in (3.0, 0.2, 1e-6)),
+    *(laws.RoundedGaussian(Fraction(size)) for size in (0.0625, 0.5, 3.3, 63.9, 64.1, 1e6, 2.0**40)),
     *(laws.Skellam(Fraction(size)) for size in (1e-3, 0.5, 5.0, 777.0, 10_001.0, 1e6))], ids=str)
 def test_tables_leave_room_for_every_chance(law):
     """By exact chances: none is above 1, and what is accepted without a look would have been with one."""

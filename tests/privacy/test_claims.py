@@ -14,13 +14,15 @@ from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.exchange import Failure, Replies, Reply
 from tequio.federation.population import Party
-from tequio.learners.private_training import grid_of
+from tequio.noise.coins import Coins
+from tequio.noise.grid import step_for
+from tequio.noise.sampling import rounded_gaussian
 from tequio.privacy.accounting import Release, epsilon_of
 from tequio.privacy.central import CentralDP, TreeNoise
 from tequio.privacy.labels import RandomisedResponse
 from tequio.privacy.ledger import Context, Ledger, Terms
 from tequio.privacy.local import DistributedDP, LocalDP
-from tequio.privacy.noising import clipped, gaussian, keyed_by, norm, plus_noise
+from tequio.privacy.noising import clipped, keyed_by, norm, on_grid
 from tequio.privacy.rows import NoisySums
 
 from .conftest import released, tellers
@@ -36,7 +38,46 @@ def test_lengths_are_never_underestimated():
     for size in (1, 255, 256, 1000, 70_001):
         values = draw.standard_normal(size).astype(np.float32)
         true = float(np.sqrt((values.astype(np.float64) ** 2).sum()))
-        assert true <= norm([values]) <= true * (1 + 1 / 50_000)
+        assert true <= norm([values]) <= true * (1 + 1e-9)
+        assert np.abs(values.astype(np.float64)).sum() <= norm([values], order=1)
+    for unit, kind in ((5e37, np.float32), (3e307, np.float64), (1e-43, np.float32), (1e-310, np.float64)):
+        values = np.array([3 * unit, 4 * unit], kind)  # whose squares do not exist
+        ratio = norm([values]) / np.hypot(*map(float, values))
+        assert 1 <= ratio <= 1 + 1e-9
+
+
+NASTY = {"nan": np.nan, "inf": np.inf, "minus inf": -np.inf}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("value", NASTY.values(), ids=NASTY)
+def test_what_is_not_finite_becomes_noughts(value, order):
+    update = {"w": np.full(5, 0.1, np.float32), "b": np.array([0.1, value])}
+    content, was_within = clipped({"update": update, "rows": 3}, ("update",), 1.0, order)
+    assert not was_within
+    assert {name: values.tolist() for name, values in content["update"].items()} == {"w": [0.0] * 5, "b": [0.0] * 2}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [3e38, -3e38, 1e-45, 1e-40, 1.0])
+def test_extreme_updates_are_clipped_to_the_bound(value, kind):
+    short = clipped({"update": {"w": np.full(1000, value, kind)}}, ("update",), 0.3)[0]["update"]["w"]
+    assert np.isfinite(short).all()
+    assert np.sqrt((short.astype(np.float64) ** 2).sum()) <= 0.3
+    assert abs(value) < 1e-3 or np.sqrt((short.astype(np.float64) ** 2).sum()) == pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.mark.parametrize("stage", [LocalDP(noise=1.0), LocalDP(noise=1.0, shape="laplace"),
+                                   DistributedDP(noise=1.0, expected=4.0)], ids=lambda stage: type(stage).__name__)
+@pytest.mark.parametrize("value", [*NASTY.values(), 3e38, 1e-45])
+def test_noise_covers_whatever_a_party_sends_alike(stage, value):
+    """The reply of a party whose training ran away is like any other: finite, in bounds, and it is paid for."""
+    sent = stage.send(Party(0, 1, {}, population(2)), {"update": {"w": np.full(1000, value, np.float32)}})
+    assert np.isfinite(sent["update"]["w"]).all()
+    assert np.abs(sent["update"]["w"]).max() < 20
+    usual = stage.send(Party(0, 1, {}, population(2)), {"update": {"w": np.zeros(1000, np.float32)}})
+    if not np.isfinite(value):
+        assert np.array_equal(sent["update"]["w"], usual["update"]["w"])
 
 
 def test_a_clipped_update_is_not_longer_than_the_clip():
@@ -64,11 +105,16 @@ def test_whatever_else_a_task_sends_is_refused(extra):
 
 
 def test_what_is_released_lies_on_a_grid_that_any_update_could_have_reached():
-    step = grid_of(0.3)
-    assert step == 2.0**-12
-    for values in (np.full(1000, 0.1, dtype=np.float32), np.full(1000, 1 / 3, dtype=np.float32)):
-        out = plus_noise({"w": values}, gaussian({"w": values}, 0.3, np.random.default_rng(0)), 0.3)["w"]
-        assert np.array_equal(out / step, np.rint(out / step))
+    step = step_for(0.3)
+    assert step == 2.0**-22
+    for values in (np.full(1000, 0.1), np.full(1000, 1 / 3)):
+        noise = rounded_gaussian(Coins.derived(0), 0.3 / step, 1000)
+        out = on_grid({"w": values}, step, noise)["w"]
+        assert np.array_equal(out / step, np.trunc(values / step) + noise)
+        single = on_grid({"w": values.astype(np.float32)}, step, noise)["w"]
+        assert single.dtype == np.float32
+        assert np.array_equal(single, on_grid({"w": values.astype(np.float32).astype(float)}, step, noise)["w"].astype(
+            np.float32))
 
 
 @pytest.mark.parametrize("stage", [LocalDP(noise=1.0), LocalDP(noise=1.0, shape="laplace"),

@@ -14,9 +14,10 @@ from tequio.experiments.config.complete import complete
 from tequio.experiments.running.scenario import make_scenario
 from tequio.federation.exchange import Replies
 from tequio.federation.federation import Rules
-from tequio.federation.rng import stream
 from tequio.federation.stages import Aggregated, SumCapacity, Summed
-from tequio.learners.private_training import grid_of
+from tequio.noise.coins import Coins
+from tequio.noise.grid import step_for
+from tequio.noise.sampling import rounded_gaussian
 from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.central import CentralDP, TreeNoise
@@ -60,20 +61,27 @@ def test_without_noise_a_hidden_sum_is_that_of_the_clipped_updates(stage, hiding
 
 
 @pytest.mark.parametrize("stage", [CentralDP(noise=2.0, clip=0.5), TreeNoise(noise=2.0, clip=0.5)], ids=str)
-def test_noise_on_a_hidden_sum_has_the_deviation_that_was_asked_for_and_no_more_than_rounding_adds(stage):
+def test_noise_on_a_hidden_sum_has_the_deviation_that_was_asked_for_and_no_more_than_rounding_adds(
+        stage, monkeypatch):
     size = 100_000
-    found, plain = (way(wired(stage), size=size, values=[0.0] * 5) for way in (hidden, in_the_open))
+    lengths, draw = [], type(stage).draw
+    monkeypatch.setattr(type(stage), "draw", lambda self, like, length, *more: lengths.append(length) or draw(
+        self, like, length, *more))
+    found, _ = (way(wired(stage), size=size, values=[0.0] * 5) for way in (hidden, in_the_open))
     assert found.std() == pytest.approx(2.0 * 0.5 / 5, rel=0.01)
-    # a party's rounded update is longer by half a step of 8 / 2^24 in each of 100,000 places
-    longer = 1 + 0.5 * size**0.5 * 8 / 2**24 / 0.5
-    assert found.std() / plain.std() == pytest.approx(longer, rel=1e-5)
+    # A party's rounded update is longer by half a step of 8 / 2^24 in each of 100,000 places; where sums are open, the
+    # mean of up to eight parties is rounded to single precision. Both are put on the grid afterwards.
+    longer = (0.5 * size**0.5 * 8 / 2**24 - 0.5 * 8 / 2**23) / 5 / step_for(2.0 * 0.5 / 5)
+    assert lengths[0] - lengths[1] == pytest.approx(longer, rel=1e-4)
+    assert lengths[1] * step_for(2.0 * 0.5 / 5) == pytest.approx(0.5 / 5, rel=1e-3)
 
 
 def test_a_hidden_sum_less_its_noise_is_the_sum():
     released_ = hidden(wired(CentralDP(noise=1.0, clip=10.0)))
-    spread = (10.0 + 0.5 * 4**0.5 * 8 / 2**24) / 5
-    noise = spread * stream(7, "central noise update", 1, 1).standard_normal(4, dtype=np.float32)
-    assert released_ - noise == pytest.approx(np.full(4, sum(VALUES) / 5), abs=grid_of(spread))
+    step = step_for(10.0 / 5)
+    length = (10.0 + 0.5 * 4**0.5 * 8 / 2**24) / 5 / step * (1 + 2**-32) + 4**0.5
+    noise = rounded_gaussian(Coins.derived(7, "central noise", "update", 1, 1), length, 4) * step
+    assert released_ - noise == pytest.approx(np.full(4, sum(VALUES) / 5), abs=step)
 
 
 @pytest.mark.parametrize("hiding", HIDING)

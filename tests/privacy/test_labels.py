@@ -10,6 +10,7 @@ import pytest
 import tequio
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
+from tequio.noise.coins import Coins
 from tequio.privacy.labels import debiased, randomised, truth_chance
 
 
@@ -19,7 +20,7 @@ def labelled(labels, classes=4):
 
 
 def test_two_neighbouring_labels_are_told_apart_by_no_more_than_epsilon():
-    answers = randomised(labelled([2] * 100_000), 1.5, np.random.default_rng(0))
+    answers = randomised(labelled([2] * 100_000), 1.5, Coins.derived(0))
     shares = np.bincount(answers, minlength=4) / 100_000
     assert shares[2] == pytest.approx(truth_chance(1.5, 4), abs=0.005)
     assert log(shares[2] / shares[[0, 1, 3]].mean()) == pytest.approx(1.5, abs=0.03)
@@ -29,14 +30,14 @@ def test_two_neighbouring_labels_are_told_apart_by_no_more_than_epsilon():
 def test_shares_of_classes_are_recovered_from_the_answers():
     true = np.array([0.5, 0.3, 0.15, 0.05])
     labels = np.repeat(np.arange(4), (true * 200_000).astype(int))
-    answers = randomised(labelled(labels), 1.0, np.random.default_rng(1))
+    answers = randomised(labelled(labels), 1.0, Coins.derived(1))
     assert debiased(np.bincount(answers, minlength=4) / len(labels), 1.0) == pytest.approx(true, abs=0.01)
 
 
 def test_only_classes_have_labels_to_hide():
     rows = Dataset.of(Schema.of_numbers(["x"], Target("number")), np.zeros((2, 1)), np.zeros(2))
     with pytest.raises(ConfigError, match="randomised response is for classes"):
-        randomised(rows, 1.0, np.random.default_rng(0))
+        randomised(rows, 1.0, Coins.derived(0))
 
 
 def test_rounds_tell_nothing_new(tmp_path):

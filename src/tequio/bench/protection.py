@@ -120,7 +120,7 @@ def clipping_and_noise(repeats: int, workers: int) -> Measured:
     replies = rounds.federation.ask(range(problem.cohort), train, {"model": model},
                                     settings=TrainSettings(learner=algorithm.learner, local=algorithm.local))
     # Where the clip has found the median, half of the updates are shortened.
-    median = float(np.median([norm(payload["update"].values()) for payload in replies.payloads]))
+    median = float(np.median([norm([*payload["update"].values()]) for payload in replies.payloads]))
     stage = build("stage", "central-dp", {"clip": median, "noise": 0.5, "quantile": 0.5, "expected": problem.cohort})
     rounds()
     times = [(_seconds_of_round(rounds), _seconds_of_protection(stage, rounds.federation, _copied(replies)))

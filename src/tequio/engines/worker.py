@@ -57,7 +57,8 @@ def run_order(message: Payload, population: Population, work: Work = execute) ->
     before = dict(message["states"])
     states = dict(before)
     try:
-        outcome = work(order, population, states, message.get("seed"))
+        seed = message.get("seed")
+        outcome = work(order, population, states, None if seed is None else int(seed))
     except Exception as cause:
         return {"ticket": order.ticket, "error": described(cause), "trace": traceback.format_exc()}
     changed = [[party, state] for party, state in states.items() if not _same(state, before.get(party))]

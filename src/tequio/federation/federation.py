@@ -18,6 +18,7 @@ from tequio.federation.rng import Streams, stream
 from tequio.federation.task import S, TimedSettings, fault_of, fault_of_columns
 from tequio.federation.topology import ClientServer, require_ask
 from tequio.learners.descent import is_finite
+from tequio.noise.coins import Coins
 from tequio.registry import to_plain
 
 if TYPE_CHECKING:
@@ -183,8 +184,12 @@ class Federation:
         return stream(self.seed, purpose, self.round, party)
 
     def coins(self, purpose: str) -> np.random.Generator:
-        """What decides who takes part in this round; where that has to be secret it does not follow from the seed."""
-        return stream(self.seed if self.secret is None else self.secret, purpose, self.round)
+        """What decides who takes part in this round. Where that has to be secret, its seed is one that only the secret
+        and the round lead to, whatever else becomes known."""
+        if self.secret is None:
+            return stream(self.seed, purpose, self.round)
+        words = Coins.derived(self.secret, "selection", purpose, self.round).words(2)
+        return stream(int.from_bytes(words.tobytes(), "little"), purpose, self.round)
 
     def ask(self, parties: ArrayLike, task: Task[S, R], payload: Mapping[str, Any] | None = None, *,
             settings: S | None = None, each: Mapping[int, Payload] | None = None, stages: Sequence[Stage] = (),

@@ -14,6 +14,7 @@ from tequio.data.dataset import Dataset, Source
 from tequio.data.partition import Partition, Split, split_rows, strata
 from tequio.errors import DataError, PermissionDenied
 from tequio.federation.rng import Streams, stream
+from tequio.noise.coins import Coins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -263,9 +264,9 @@ class Party:
         self._home()
         return self._streams.of(purpose, self.index)
 
-    def lasting_rng(self, purpose: str) -> np.random.Generator:
-        """This party's random stream for a purpose in all rounds: what is drawn from it is drawn once and for all."""
-        return stream(self._home().seed, purpose, party=self.index)
+    def coins(self, purpose: str, *, lasting: bool = False) -> Coins:
+        """This party's coins for a purpose in this round, or in all of them: for what no one else may guess."""
+        return Coins.derived(self._home().seed, purpose, 0 if lasting else self.round, self.index)
 
     def pretend(self, data: PartyData) -> None:
         """Use other rows than its own while this task runs, as a hostile party may."""

@@ -401,8 +401,8 @@ class Gate:
         if self._schema.target.kind != "classes":
             return Passed(task, "no metrics leave: only classes can be counted with noise", metrics="no")
         noise = policy.budget.evaluation_noise
-        return Passed(task, f"counts with noise of {noise:g} rows", {Release(noise): 1}, "evaluation with noise", "row",
-                      metrics="noised", most=policy.told_rows(self.rows.all))
+        return Passed(task, f"counts with noise of {noise:g} rows", {Release(noise, "discrete-gaussian"): 1},
+                      "evaluation with noise", "row", metrics="noised", most=policy.told_rows(self.rows.all))
 
     def _counted(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
         """Sums over rows, some of which may be behind few: counted with a minimum, hidden, or noised here."""

@@ -12,6 +12,7 @@ from tequio.gate.tasks import PREPARING
 from tequio.learners.descent import steps_of_epochs
 from tequio.learners.label_metrics import made_possible
 from tequio.learners.learner import Tally
+from tequio.noise.sampling import discrete_gaussian
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.gate.gate import Passed
     from tequio.gate.policy import Policy
+    from tequio.noise.coins import Coins
 
 _DIGITS = 2
 _ADD_UP = frozenset({"count", "rows", "sums", "squares", "missing", "gaps", "counts"})
@@ -33,18 +35,18 @@ _WITHHELD = ("loss_sum", "score_histogram", "target_sum", "target_squares", "ine
 """What of a tally leaves in its exact form only: it follows single rows too closely."""
 
 
-def released(reply: Payload, passed: Passed, policy: Policy, rng: np.random.Generator) -> Payload:
+def released(reply: Payload, passed: Passed, policy: Policy, coins: Coins) -> Payload:
     """A reply as it leaves."""
     if passed.only is not None and (surplus := reply.keys() - passed.only):
         raise refused(f"the reply of task '{passed.task.name}' also has '{min(surplus)}', on which there is no noise",
                       "leave it out of what the algorithm asks for")
     if passed.task.reply is Tally and passed.metrics != "exact" and passed.metrics:
-        return _tally(reply, passed, policy, rng)
+        return _tally(reply, passed, policy, coins)
     if passed.counted is not None:
         return {name: _counts(value, passed, *passed.counted) for name, value in reply.items()}
     if passed.metrics == "coarse":
         # One draw for all: were each entry rounded by itself, a list of the same trees would show an exact mean.
-        luck, judged = rng.random(), reply.get("rows")
+        luck, judged = float(coins.uniform(1)[0]), reply.get("rows")
         step = policy.cell / judged if isinstance(judged, int) and judged else None
         reply = {name: value if name == "rows" else _coarse(value, policy.cell, luck, step)
                  for name, value in reply.items()}
@@ -103,24 +105,24 @@ def _counts(value: object, passed: Passed, cell: int, rows: int) -> object:
     return np.where(value > rows - cell, rows, value) // cell * cell
 
 
-def _tally(tally: Payload, passed: Passed, policy: Policy, rng: np.random.Generator) -> Payload:
+def _tally(tally: Payload, passed: Passed, policy: Policy, coins: Coins) -> Payload:
     """A tally with its counts rounded at random or noised, and without what cannot be protected so."""
     if passed.metrics == "no" or not tally or tally["rows"] < policy.cell:
         return {}
     noise = 0.0 if policy.budget is None else policy.budget.evaluation_noise
     if passed.metrics == "noised":
-        drawn = tally["confusion"] + rng.normal(0.0, noise, tally["confusion"].shape)
+        drawn = tally["confusion"] + discrete_gaussian(coins, noise, tally["confusion"].shape)
         kept: Payload = {"confusion": _as_counts(drawn, min(float(drawn.sum()), passed.most or inf))}
     else:
-        kept = {name: _coarse(value, policy.cell, rng.random(np.shape(value)))
+        kept = {name: _coarse(value, policy.cell, coins.uniform(np.size(value)).reshape(np.shape(value)))
                 for name, value in tally.items() if name not in _WITHHELD}
     rows = int(kept["confusion"].sum()) if "confusion" in kept else kept["rows"]
     return made_possible({**kept, "rows": rows}) if 0 < rows <= (passed.most or rows) else {}
 
 
-def _as_counts(noised: NDArray[np.float64], total: float) -> NDArray[np.int64]:
+def _as_counts(noised: NDArray[np.generic], total: float) -> NDArray[np.int64]:
     """Noised numbers as counts that add up to about a total. Cutting off what is negative alone would add to it."""
-    kept = np.maximum(noised, 0.0).ravel()
+    kept = np.maximum(noised.astype(np.float64), 0.0).ravel()
     shares = kept * (max(total, 0.0) / (kept.sum() or 1.0))
     counts = np.floor(shares).astype(np.int64)
     rest = np.argsort(counts - shares, kind="stable")[:int(max(total, 0.0)) - int(counts.sum())]

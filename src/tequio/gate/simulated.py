@@ -16,12 +16,12 @@ from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome
 from tequio.federation.population import LEAST_BATCH, LEAST_COHORT
-from tequio.federation.rng import stream
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement, roster_of
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import as_policy, policy_file, read_policy
 from tequio.gate.release import released
+from tequio.noise.coins import Coins
 from tequio.privacy.psi.limits import LIMITS, IntersectionLog
 from tequio.registry import COMPONENT_KEY
 
@@ -154,9 +154,9 @@ class GatedEngine:
         if passed is None or self.only_try:
             return reply
         about = ("coarse", 0) if passed.metrics == "coarse" else (order.task, order.ticket)
-        rng = stream(self._population.seed, f"release of {about[0]}", about[1], reply.party)
+        coins = Coins.derived(self._population.seed, "release", *about, reply.party)
         try:
-            content = released(reply.payload, passed, self.policy, rng)
+            content = released(reply.payload, passed, self.policy, coins)
         except PermissionDenied as cause:
             self._note(order.task, cause)
             return _failure(reply.party, cause)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import floor, log2
+from math import sqrt
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from annotated_types import Ge, Gt
 from tequio.errors import ConfigError, MissingExtra
 from tequio.learners.descent import batch_rows, row_losses, steps_of_epochs, target_array
 from tequio.learners.learner import LocalTraining
+from tequio.noise.coins import Coins
+from tequio.noise.grid import SLACK, step_for
+from tequio.noise.sampling import rounded_gaussian
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -29,10 +32,6 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Array, Dataset
     from tequio.learners.descent import Optimizer
     from tequio.learners.torch_model import TorchModel
-
-_FINENESS = 10
-"""The grid is 2^-10 times the noise wide, or less; rounding to it adds less than one part in ten million to it."""
-
 
 @register("training", "dp-sgd", paper="Abadi et al., 2016")
 @dataclass(frozen=True)
@@ -57,10 +56,12 @@ class PrivateTraining(LocalTraining):
         row_clip: largest norm of a row's gradient
         noise: standard deviation of the noise on a batch's sum, in units of `row_clip` (left out: as privacy.epsilon
             asks)
+        secret: seed batches and noise from the operating system rather than from the run's seed; runs then differ
     """
 
     row_clip: Annotated[float, Gt(0)] = 1.0
     noise: Annotated[float, Ge(0)] | None = None
+    secret: bool = False
 
 
 def batch_chance(rows: int, training: LocalTraining) -> float:
@@ -85,11 +86,12 @@ def descend_privately(ready: TorchModel, data: Dataset, training: PrivateTrainin
         raise ConfigError("the noise of local training 'dp-sgd' is not known",
                           remedy="set local.noise, or a budget: privacy.epsilon")
     wanted, chance = target_array(ready.kind, data.target), batch_chance(len(data), training)
+    coins = Coins.from_system() if training.secret else Coins(rng.bytes(32))
     with _row_gradients(ready) as wrapped:
         for _ in range(sum(steps_of_epochs(len(data), training))):
-            rows = np.flatnonzero(rng.random(len(data)) < chance)
+            rows = np.flatnonzero(coins.heads(chance, len(data)))
             sums = _clipped_sums(ready, wrapped, data, wanted, rows, training.row_clip)
-            optimizer.step(ready.weights, [_noised(total, training, rng) / (chance * len(data)) for total in sums])
+            optimizer.step(ready.weights, [noised / (chance * len(data)) for noised in _noised(sums, training, coins)])
     return float("nan")
 
 
@@ -120,11 +122,14 @@ def _wrapped(ready: TorchModel) -> GradSampleModule:
 
 def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, wanted: Array, rows: Array,
                   bound: float) -> list[Tensor]:
-    """The sum over a batch of the rows' gradients, each no longer than the bound, by parameter."""
+    """The sum over a batch of the rows' gradients, each no longer than the bound, by parameter; in double precision.
+
+    A row whose gradient has an entry that is not finite counts for noughts.
+    """
     import torch
 
     if not len(rows):
-        return [torch.zeros_like(weight) for weight in ready.weights]
+        return [torch.zeros_like(weight, dtype=torch.float64) for weight in ready.weights]
     inputs = np.empty((len(rows), *data.schema.shape), np.float32)
     data.read(rows, inputs)
     outputs = wrapped(torch.from_numpy(inputs).to(ready.device))
@@ -133,33 +138,27 @@ def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, w
     total.backward()
     parameters: list[Any] = list(ready.parameters)
     each = [parameter.grad_sample.detach() for parameter in parameters]
-    squares = torch.stack([gradients.flatten(1).square().sum(1) for gradients in each]).sum(0)
-    wild = ~torch.isfinite(squares)
-    for gradients in each if bool(wild.any()) else ():
-        gradients[wild] = 0.0  # one row must not show by making everything no number
-    shares = (bound / squares.where(~wild, squares.new_zeros(())).sqrt().clamp_min(1e-12)).clamp_max(1.0)
-    sums = [torch.einsum("r...,r->...", gradients, shares) for gradients in each]
+    lengths = torch.stack([torch.linalg.vector_norm(gradients.flatten(1), dim=1, dtype=torch.float64)
+                           for gradients in each]).square().sum(0).sqrt()
+    sound = torch.isfinite(lengths)
+    shares = (bound / lengths.clamp_min(1e-300)).clamp_max(1.0)[sound]
+    if not sound.all():
+        each = [gradients[sound] for gradients in each]
+    sums = [torch.tensordot(shares, gradients.double(), 1) for gradients in each]
     for parameter in parameters:
         parameter.grad_sample = parameter.grad = None
     return sums
 
 
-def _noised(total: Tensor, training: PrivateTraining, rng: np.random.Generator) -> Tensor:
+def _noised(sums: list[Tensor], training: PrivateTraining, coins: Coins) -> list[Tensor]:
+    """The sums as whole steps of a grid, with noise in whole steps."""
     import torch
 
-    spread = (training.noise or 0.0) * training.row_clip
-    if not spread:
-        return total
-    noise = rng.standard_normal(tuple(total.shape), dtype=np.float32) * np.float32(spread)
-    step = grid_of(spread)
-    return torch.round((total + torch.from_numpy(noise).to(total.device)) / step) * step
-
-
-def grid_of(spread: float) -> float:
-    """How far apart the values are that noised numbers are rounded to: a power of two.
-
-    Mironov: On significance of the least significant bits for differential privacy, CCS 2012: sums of floating-point
-    numbers have last digits that give the summands away. The grid is coarse beside these digits and fine beside the
-    noise, and every value on it can come from any summand.
-    """
-    return float(2.0 ** (floor(log2(spread)) - _FINENESS))
+    noise = training.noise or 0.0
+    if not noise:
+        return [total.float() for total in sums]
+    step = step_for(noise * training.row_clip, training.row_clip)
+    # Sums with and without a row are rounded each, so that every entry may differ by one step more.
+    spread = noise * (training.row_clip * SLACK / step + sqrt(sum(total.numel() for total in sums)))
+    drawn = [torch.from_numpy(rounded_gaussian(coins, spread, tuple(total.shape))).to(total.device) for total in sums]
+    return [((torch.trunc(total / step) + whole) * step).float() for total, whole in zip(sums, drawn, strict=True)]

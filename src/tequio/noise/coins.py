@@ -1,7 +1,7 @@
 """Coins: random words of ChaCha20 under one key, for noise and for whatever else an adversary must not guess.
 
 The key comes from the operating system, or, in simulations that can be repeated, from the seed of the run. Coins that
-follow from a seed hide nothing from those who know it, and say so (`Coins.secret`).
+follow from a seed hide nothing from those who know it, which the statement of a private run says.
 """
 
 from __future__ import annotations
@@ -27,19 +27,17 @@ class Coins:
 
     Parameters:
         key: 32 bytes
-        secret: whether the key came from the operating system, and was told to no one
     """
 
-    def __init__(self, key: bytes, *, secret: bool = False) -> None:
+    def __init__(self, key: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-        self.secret = secret
         self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     @classmethod
     def from_system(cls) -> Coins:
         """That nobody can repeat: the key comes from the operating system."""
-        return cls(secrets.token_bytes(32), secret=True)
+        return cls(secrets.token_bytes(32))
 
     @classmethod
     def derived(cls, secret: int | bytes, *purpose: str | int) -> Coins:
@@ -59,6 +57,10 @@ class Coins:
             part = memoryview(found)[start:start + len(_NOUGHTS)]
             self._stream.update_into(memoryview(_NOUGHTS)[:len(part)], part)
         return np.frombuffer(found, "<u8")
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """Numbers from 0 to 1, multiples of 2^-64 as far as double precision has them."""
+        return np.multiply(self.words(count), 2.0 ** -64, dtype=np.float64)
 
     def below(self, bound: int, count: int) -> NDArray[np.int64]:
         """Whole numbers from 0 to `bound` - 1, all as likely: words that would favour small ones are refused."""

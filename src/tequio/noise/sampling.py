@@ -1,6 +1,6 @@
-"""Exact noise in whole numbers: discrete Gaussian, discrete Laplace and Skellam, drawn by many at a time.
+"""Exact noise in whole numbers: Gaussian, Laplace and Skellam, drawn by many at a time.
 
-    noise = discrete_gaussian(Coins.from_system(), deviation, shape)    # deviation in steps of the grid; int64
+    noise = rounded_gaussian(Coins.from_system(), deviation, shape)    # deviation in steps of a grid; int64
 
 Floating-point noise has gaps, and its last digits give away what it was added to (Mironov, CCS 2012). Whole numbers
 have none. Their laws are here exactly those of the papers: a number is proposed from a table and accepted with a chance
@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tequio.errors import ConfigError
-from tequio.noise.laws import Exponential, Gaussian, Law, Skellam, exponential
+from tequio.noise.laws import (
+    Exponential,
+    Gaussian,
+    Geometric,
+    Law,
+    RoundedGaussian,
+    RoundedLaplace,
+    Skellam,
+    exponential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +47,13 @@ if TYPE_CHECKING:
     Whole = NDArray[np.int64]
     Shape = int | tuple[int, ...]
 
-SMALLEST_DEVIATION, LARGEST_DEVIATION = 2.0 ** -20, 2.0 ** 40
+LARGEST_DEVIATION = 2.0 ** 40
 """In steps. Wider noise would leave too few bits of a word for the acceptance."""
 
 _SLOTS = 1 << 16
 _WORD = 47
 """Bits of a word that its slot and its sign leave: for the place in a cell, and for a fraction."""
+_SLOT, _UP, _ONE = np.uint64(48), np.uint64(16), np.uint64(1)
 _FINENESS = 5
 """A cell is 2^-5 to 2^-6 deviations wide."""
 _DEVIATIONS = 4
@@ -51,7 +61,7 @@ _DEVIATIONS = 4
 _SAFETY = 1 + 2.0 ** -30
 _BAND = 2.0 ** -36
 """Chances in double precision are closer than this to the true ones, relative to them and to the size of exponents."""
-_AT_ONCE = 1 << 15
+_AT_ONCE = 1 << 14
 """Numbers that are proposed at a time, so that they stay in the processor's cache."""
 
 
@@ -60,9 +70,19 @@ def discrete_gaussian(coins: Coins, deviation: float, shape: Shape) -> Whole:
     return _drawn(coins, deviation, shape, Gaussian)
 
 
+def rounded_gaussian(coins: Coins, deviation: float, shape: Shape) -> Whole:
+    """Normal numbers of that standard deviation, rounded."""
+    return _drawn(coins, deviation, shape, RoundedGaussian)
+
+
 def discrete_laplace(coins: Coins, scale: float, shape: Shape) -> Whole:
     """Whole numbers k with a chance proportional to exp(-|k| / scale)."""
     return _drawn(coins, scale, shape, lambda exact: Exponential(1 / exact))
+
+
+def rounded_laplace(coins: Coins, scale: float, shape: Shape) -> Whole:
+    """Laplace numbers of that scale, rounded."""
+    return _drawn(coins, scale, shape, lambda exact: RoundedLaplace(1 / exact))
 
 
 def skellam(coins: Coins, variance: float, shape: Shape) -> Whole:
@@ -76,11 +96,7 @@ def _drawn(coins: Coins, size: float, shape: Shape, law: Callable[[Fraction], La
         raise ConfigError(f"noise of size {size} cannot be drawn", remedy="set a noise that is a number from 0 on")
     if not size or not count:
         return np.zeros(shape, np.int64)
-    found, table = np.empty(count, np.int64), _table(law(Fraction(size)))
-    for start in range(0, count, _AT_ONCE):
-        numbers, signs = _proposals(coins, table, min(_AT_ONCE, count - start))
-        np.add(numbers ^ -signs, signs, out=found[start:start + _AT_ONCE])
-    return found.reshape(shape)
+    return _signed(coins, _table(law(Fraction(size))), count).reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +131,12 @@ class _Table:
             cells == self.cells, self.rate * (numbers - self.end), 0.0)
         factors = self.level / self.counts.take(cells)
         factors = np.where(cells == self.cells, factors * _tail_factor(self.shift, self.rate), factors)
-        found = np.where(numbers == 0, self.law.nought, np.exp(exponents)) * factors
+        found = np.where(numbers == 0, float(self.law.nought()), np.exp(exponents)) * factors
         return found, found * (1 - exponents) * _BAND + 2.0 ** -63
 
     def exact_chance(self, cell: int, number: int) -> Decimal:
         """The same with the digits of the context."""
-        chance = Decimal(self.law.nought) if number == 0 else self.law.exact(number)
+        chance = self.law.nought() if number == 0 else self.law.exact(number)
         chance *= Decimal(self.level) / int(self.counts[cell])
         if cell < self.cells:
             return chance
@@ -135,19 +151,19 @@ def _tail_factor(shift: int, rate: float) -> float:
 
 @lru_cache(maxsize=64)
 def _table(law: Law) -> _Table:
-    if not SMALLEST_DEVIATION <= law.width <= LARGEST_DEVIATION:
-        raise ConfigError(f"noise of {law.width:.3g} steps cannot be drawn: it may have from {SMALLEST_DEVIATION:.3g} "
+    if not law.narrowest <= law.width <= LARGEST_DEVIATION:
+        raise ConfigError(f"noise of {law.width:.3g} steps cannot be drawn: it may have from {law.narrowest:.3g} "
                           f"to {LARGEST_DEVIATION:.3g}", remedy="use another noise, or another grid")
     shift = max(floor(log2(law.width)) - _FINENESS, 0)
     cells = max(ceil(_DEVIATIONS * law.width / (1 << shift)), 4)
     starts = np.arange(cells + 1, dtype=np.float64) * (1 << shift)
     rate = law.slope(cells << shift)
     highest = np.exp(law.log_weights(starts))
-    highest[0] = 1.0 if shift else law.nought
+    highest[0] = 1.0 if shift else float(law.nought())
     highest[-1] *= _tail_factor(shift, rate)
     level, counts = _slots(highest)
     lowest = np.exp(law.log_weights(starts[:-1] + ((1 << shift) - 1)))
-    lowest[0] = min(lowest[0], law.nought)
+    lowest[0] = min(lowest[0], float(law.nought()))
     bits = _WORD - shift
     surely = np.minimum(np.floor(level * lowest / counts[:-1] / _SAFETY * 2.0 ** bits), 2.0 ** bits - 1)
     thresholds = np.append(surely, 0).astype(np.uint64) << np.uint64(64 - bits)
@@ -169,19 +185,33 @@ def _slots(highest: Floats) -> tuple[float, NDArray[np.int64]]:
     return low, counts
 
 
-def _proposals(coins: Coins, table: _Table, count: int) -> tuple[Whole, Whole]:
-    """So many accepted numbers from 0 on, and a sign for each, which is 0 or 1."""
-    words = coins.words(count)
-    cells = table.cell.take((words >> np.uint64(48)).view(np.int64))
-    places = (words >> np.uint64(1)) & np.uint64((1 << table.shift) - 1)
-    numbers, signs = (cells << table.shift) | places.view(np.int64), (words & np.uint64(1)).view(np.int64)
-    undecided = np.flatnonzero((words << np.uint64(16)) >= table.surely.take(cells))
-    if undecided.size:
-        numbers[undecided], kept = _settled(coins, table, words[undecided], cells[undecided], numbers[undecided])
-        refused = undecided[~kept]
+def _magnitudes(coins: Coins, table: _Table, count: int) -> Whole:
+    """So many numbers from 0 on."""
+    return np.abs(_signed(coins, table, count))
+
+
+def _signed(coins: Coins, table: _Table, count: int) -> Whole:
+    """So many numbers with their signs: those that a word settles, the others, and then refused ones anew."""
+    found, undecided = np.empty(count, np.int64), []
+    shift, mask = np.int64(table.shift), np.uint64((1 << table.shift) - 1)
+    for start in range(0, count, _AT_ONCE):
+        words = coins.words(min(_AT_ONCE, count - start))
+        cells = table.cell.take((words >> _SLOT).view(np.int64))
+        numbers = ((words >> _ONE) & mask).view(np.int64)
+        numbers |= cells << shift
+        open_ = np.flatnonzero((words << _UP) >= table.surely.take(cells))
+        signs = -(words & _ONE).view(np.int64)
+        numbers ^= signs
+        np.subtract(numbers, signs, out=found[start:start + len(words)])
+        undecided.append((open_ + start, words[open_], cells[open_]))
+    places, words, cells = (np.concatenate(parts) for parts in zip(*undecided, strict=True))
+    if places.size:
+        numbers, kept = _settled(coins, table, words, cells, np.abs(found[places]))
+        found[places] = np.where(words & _ONE, -numbers, numbers)
+        refused = places[~kept]
         if refused.size:
-            numbers[refused], signs[refused] = _proposals(coins, table, refused.size)
-    return numbers, signs
+            found[refused] = _signed(coins, table, refused.size)
+    return found
 
 
 def _settled(coins: Coins, table: _Table, words: Words, cells: Whole,
@@ -189,10 +219,10 @@ def _settled(coins: Coins, table: _Table, words: Words, cells: Whole,
     """Numbers that their words have not settled, those of the tail among them, and whether they are accepted."""
     beyond = np.flatnonzero(cells == table.cells)
     if beyond.size:
-        geometric = _table(Exponential(Fraction(table.rate), nought=1.0))
-        numbers[beyond] = table.end + _proposals(coins, geometric, beyond.size)[0]
+        geometric = _table(Geometric(Fraction(table.rate)))
+        numbers[beyond] = table.end + _magnitudes(coins, geometric, beyond.size)
     bits = _WORD - table.shift
-    fractions, further = (words << np.uint64(16)) >> np.uint64(64 - bits), coins.words(words.size)
+    fractions, further = (words << _UP) >> np.uint64(64 - bits), coins.words(words.size)
     uniform = (fractions + further * 2.0 ** -64) * 2.0 ** -bits
     chances, errors = table.chances(cells, numbers)
     kept = uniform < chances

@@ -25,12 +25,14 @@ import numpy as np
 from annotated_types import Ge, Gt, Interval
 
 from tequio.errors import ConfigError
-from tequio.federation.rng import stream
 from tequio.federation.stages import COUNTED, SumCapacity
+from tequio.noise.coins import Coins
+from tequio.noise.grid import step_for
+from tequio.noise.sampling import rounded_gaussian
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, round_up
 from tequio.privacy.noised_sum import NoisedSum
-from tequio.privacy.noising import clipped, gaussian, keyed_by, precision_of
+from tequio.privacy.noising import clipped, keyed_by, size_of
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
     from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
+    from tequio.noise.grid import Whole
     from tequio.privacy.ledger import Ledger
-    from tequio.privacy.noising import Floats
 
 _WITHIN = "within clip"
 
@@ -108,12 +110,10 @@ class CentralDP(NoisedSum):
             self._adapt(self.ledger, _count_within(aggregated), counted, federation)
         return total
 
-    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[Floats, float]:
+    def draw(self, like: Arrays, length: float, expected: float, name: str, round: int, seed: int) -> Whole:
         """Fresh noise for every release; secret noise also for a round that is played again with another outcome."""
-        spread = self.update_noise(expected) * one
-        seed = keyed_by(like, seed) if self.secret else seed
-        return gaussian(like, spread, stream(seed, f"central noise {name}", round, self._number)), spread
+        coins = Coins.derived(keyed_by(like, seed) if self.secret else seed, "central noise", name, round, self._number)
+        return rounded_gaussian(coins, self.update_noise(expected) * length, size_of(like))
 
     @property
     def _number(self) -> int:
@@ -136,8 +136,11 @@ class CentralDP(NoisedSum):
         """A geometric step of the clip towards the quantile, by a noised count of updates that were short enough."""
         expected = self.expected or max(counted, 1)
         spread = (self.bit_noise or expected / 20) if self.known_noise else 0.0
-        seed = ledger.secret() if self.secret else federation.seed
-        noise = spread * stream(seed, "central count", federation.round, self._number).standard_normal()
+        coins = Coins.derived(ledger.secret() if self.secret else federation.seed, "central count", federation.round,
+                              self._number)
+        # Counts are multiples of a half here, which every grid of this kind has.
+        step = min(step_for(spread), 0.5) if spread else 1.0
+        noise = float(rounded_gaussian(coins, spread / step, 1)[0]) * step
         share = (within - counted / 2 + noise) / expected + 0.5
         clip = self.clip * exp(-self.clip_rate * (share - self.quantile))
         ledger.memory["clip"] = min(clip, ledger.context.largest)
@@ -219,15 +222,14 @@ class TreeNoise(NoisedSum):
                               "sums the same noise", remedy="use 'central-dp'")
         return super().receive(replies, round, seed)
 
-    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[Floats, float]:
+    def draw(self, like: Arrays, length: float, expected: float, name: str, round: int, seed: int) -> Whole:
         """Noise of the nodes that round t has and round t - 1 had not, less that of the others."""
-        now, before, spread = nodes_of(round), nodes_of(round - 1), self.known_noise * one
-        total = np.zeros(sum(values.size for values in like.values()), dtype=precision_of(like))
+        now, before, total = nodes_of(round), nodes_of(round - 1), np.zeros(size_of(like), np.int64)
         for node, change in [*((node, np.add) for node in now - before),
                              *((node, np.subtract) for node in before - now)]:
-            change(total, gaussian(like, spread, stream(seed, f"tree noise {name}", *node)), out=total)
-        return total, spread
+            coins = Coins.derived(seed, "tree noise", name, *node)
+            change(total, rounded_gaussian(coins, self.known_noise * length, total.size), out=total)
+        return total
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """One Gaussian release for the whole run: all nodes, which the busiest party moves the most."""

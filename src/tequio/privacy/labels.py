@@ -25,6 +25,7 @@ from tequio.data.dataset import Dataset, Source
 from tequio.errors import ConfigError
 from tequio.federation.population import PartyData
 from tequio.federation.stages import StageSpec
+from tequio.noise.coins import Coins
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.privacy.mechanism import Mechanism
@@ -56,9 +57,11 @@ class RandomisedResponse(Mechanism):
 
     Parameters:
         epsilon: what an answer may tell about a label
+        secret: seed the answers from the operating system rather than from the run's seed; runs then differ
     """
 
     epsilon: Annotated[float, Gt(0)] = 1.0
+    secret: bool = False
 
     unit: ClassVar[Literal["party", "row", "label"]] = "label"
     by_party: ClassVar[bool] = False
@@ -73,7 +76,8 @@ class RandomisedResponse(Mechanism):
         own = party.data
         answers = party.recall(_Answers).get("labels")
         if answers is None or len(answers) != len(own.train):
-            answers = randomised(own.train, self.epsilon, party.lasting_rng("randomised labels"))
+            coins = Coins.from_system() if self.secret else party.coins("randomised labels", lasting=True)
+            answers = randomised(own.train, self.epsilon, coins)
             party.keep(_Answers, {"labels": answers})
         columns = None if own.train.columns is None else np.arange(len(own.train.columns))
         source = Source(own.train.features, answers, missing=own.train.source.missing)
@@ -105,17 +109,19 @@ class RandomisedResponse(Mechanism):
 
 def truth_chance(epsilon: float, classes: int) -> float:
     """The chance of a true answer."""
-    return exp(epsilon) / (exp(epsilon) + classes - 1)
+    return 1 / (1 + (classes - 1) * exp(-epsilon))
 
 
-def randomised(rows: Dataset, epsilon: float, rng: np.random.Generator) -> NDArray[np.integer]:
+def randomised(rows: Dataset, epsilon: float, coins: Coins) -> NDArray[np.integer]:
     """The true label with its chance, else one of the others, all alike."""
     if rows.schema.target.kind != "classes":
         raise ConfigError(f"randomised response is for classes, and the target of '{rows.name}' is of kind "
                           f"'{rows.schema.target.kind}'", remedy="use 'local-dp' or local training 'dp-sgd'")
     classes, target = len(rows.schema.target.names), np.asarray(rows.target)
-    others = (target + rng.integers(1, max(classes, 2), len(target))) % classes
-    return np.where(rng.random(len(target)) < truth_chance(epsilon, classes), target, others).astype(target.dtype)
+    others = (target + coins.below(max(classes - 1, 1), len(target)) + 1) % classes
+    # A little below the chance, so that no rounding of it tells more than epsilon.
+    is_true = coins.heads(truth_chance(epsilon, classes) * (1 - 2.0 ** -50), len(target))
+    return np.where(is_true, target, others).astype(target.dtype)
 
 
 def debiased(shares: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:

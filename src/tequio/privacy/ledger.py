@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, log, sqrt
+from math import exp, inf, isfinite, log, sqrt
 from typing import TYPE_CHECKING, TypedDict
 
 from tequio.errors import TequioError
-from tequio.privacy.accounting import Accountant, Release, Sampling, Spent, epsilon_of
+from tequio.privacy.accounting import Accountant, Release, Sampling, Spent, epsilon_of, skellam_numerical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -138,6 +138,13 @@ class Ledger:
                               "the algorithm has not aggregated it", remedy="let the algorithm use `aggregate`")
         return self._cost(self.entries, self.terms.accountant)
 
+    def numerical(self) -> float | None:
+        """Of Skellam noise, whose privacy loss distribution is no proof: what it comes to."""
+        bills = [] if self.voids else self.mechanism.spent(self.entries, self.context)
+        found = [skellam_numerical(bill, self.terms.delta) for bill in bills
+                 if bill and all(release.shape == "skellam" and release.noise > 0 for release in bill)]
+        return max(found) if found and len(found) == len(bills) else None
+
     def affords_more(self) -> bool:
         """Whether another round like the last one stays within the budget. The cheaper accountant is asked first."""
         if not self.terms.epsilon or self.voids:
@@ -163,7 +170,7 @@ class Ledger:
 
     def secret(self) -> int:
         """A seed that nobody knows, drawn once a run and kept in its checkpoint only."""
-        return int(self.memory.setdefault("secret", secrets.token_hex(16)), 16)
+        return int(self.memory.setdefault("secret", secrets.token_hex(32)), 16)
 
     def to_plain(self) -> Payload:
         """For a checkpoint."""
@@ -218,9 +225,17 @@ def round_up(cohort: float) -> int:
     return int(-(-cohort // 1))
 
 
-_HIDDEN = {"party": "whether any one party took part, or what it holds",
+_LEVEL = {"party": "user-level (a party with all its rows)", "row": "row-level (one row of a party)",
+          "label": "label-level (the label of one row)"}
+_HIDDEN = {"party": "whether any one party took part, or what it holds,",
            "row": "whether any one row was among a party's data",
            "label": "what the label of any one row was"}
+
+
+def odds(epsilon: float) -> str:
+    """How much epsilon lets an observer learn: e^epsilon, as a factor on odds."""
+    fold = exp(min(epsilon, 20.0))
+    return "more than a million-fold" if fold > 1e6 else f"{fold:.2g}-fold" if fold < 10 else f"{round(fold):,}-fold"
 
 
 def statement(ledger: Ledger) -> Payload:
@@ -228,7 +243,7 @@ def statement(ledger: Ledger) -> Payload:
     terms, epsilon = ledger.terms, ledger.epsilon()
     return {"epsilon": epsilon if isfinite(epsilon) else None, "delta": terms.delta, "accountant": terms.accountant,
             "budget": terms.epsilon or None, "unit": ledger.mechanism.unit, "noise": ledger.mechanism.noise,
-            "releases": len(ledger.entries), "sampling": ledger.context.sampling,
+            "numerical": ledger.numerical(), "releases": len(ledger.entries), "sampling": ledger.context.sampling,
             "voids": list(ledger.voids), "caveats": list(ledger.caveats), "words": in_words(ledger, epsilon)}
 
 
@@ -242,8 +257,10 @@ def in_words(ledger: Ledger, epsilon: float) -> str:
     terms = ledger.terms
     budget = f" of a budget of {terms.epsilon:g}" if terms.epsilon else ""
     parts = [f"Epsilon {epsilon:.3g}{budget} at delta {terms.delta:g}, by {len(ledger.entries)} releases "
-             f"({terms.accountant.upper()} accountant): whoever sees all of them can hardly tell "
-             f"{_HIDDEN[mechanism.unit]}.", mechanism.words(ledger.context)]
+             f"({terms.accountant.upper()} accountant), {_LEVEL[mechanism.unit]}: by all of them an observer's odds on "
+             f"{_HIDDEN[mechanism.unit]} can change {odds(epsilon)}.", mechanism.words(ledger.context)]
+    if (numerical := ledger.numerical()) is not None:
+        parts.append(f"By privacy loss distributions it would be {numerical:.3g}, which is computed and not proved.")
     if not mechanism.secret:
         whom = "" if mechanism.place == "coordinator" else ", from the coordinator too"
         parts.append(f"Noise and choices follow from the seed, which must stay secret{whom}.")

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.errors import ConfigError
+from tequio.federation.aggregation import flatten
 from tequio.federation.stages import NoisePlace, SumCapacity
+from tequio.noise.grid import SLACK, conditional_length, rounded_conditionally, step_for
+from tequio.noise.sampling import rounded_gaussian, rounded_laplace, skellam
 from tequio.privacy.accounting import Accountant, Release, Spent
 from tequio.privacy.mechanism import costliest
 from tequio.privacy.noised_sum import ClippedUpdates
-from tequio.privacy.noising import clipped, gaussian, laplace, plus_noise, release_rng
+from tequio.privacy.noising import clipped, on_grid, release_coins, size_of
 from tequio.privacy.updates import NoiseShare
 from tequio.registry import register
 
@@ -66,10 +68,14 @@ class LocalDP(ClippedUpdates):
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip and noise."""
-        draw, order = (laplace, 1) if self.shape == "laplace" else (gaussian, 2)
+        draw, order = (rounded_laplace, 1) if self.shape == "laplace" else (rounded_gaussian, 2)
         content, _ = clipped(payload, self.arrays, self.clip, order, kept=party.state)
-        rng, spread = release_rng(party, "local noise", secret=self.secret), self.known_noise * self.clip
-        return {**content, **{name: plus_noise(content[name], draw(content[name], spread, rng), spread)
+        if not self.known_noise:
+            return content
+        coins = release_coins(party, "local noise", secret=self.secret)
+        spread = self.known_noise * self.clip * SLACK
+        step = step_for(spread, self.clip)
+        return {**content, **{name: on_grid(content[name], step, draw(coins, spread / step, size_of(content[name])))
                               for name in self.arrays}}
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
@@ -130,13 +136,16 @@ class DistributedDP(ClippedUpdates):
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: clip, round to the grid, and add whole numbers of noise."""
         content, _ = clipped(payload, self.arrays, self.clip, kept=party.state)
-        rng = release_rng(party, "share of noise", secret=self.secret)
-        size = sum(values.size for name in self.arrays for values in content[name].values())
-        # Rounding moves each entry by half a step at most, so that an update may become so much longer.
-        one = self.clip / self.step + 0.5 * sqrt(size)
-        variance = (self.known_noise * one) ** 2 / self.enough(self.expected)
+        coins = release_coins(party, "share of noise", secret=self.secret)
+        whole = {name: flatten(content[name]) / self.step for name in self.arrays}
+        one, size = self.clip / self.step, sum(values.size for values in whole.values())
+        rounded = rounded_conditionally(coins, np.concatenate([*whole.values()]), one)
+        variance = (self.known_noise * conditional_length(one * SLACK, size)) ** 2 / self.enough(self.expected)
         party.keep(NoiseShare, {"round": party.round, "enough": self.enough(self.expected)})
-        return {**content, **{name: _noised(content[name], self.step, variance, rng) for name in self.arrays}}
+        noised = (rounded + skellam(coins, variance, size)) * self.step
+        ends = np.cumsum([values.size for values in whole.values()])[:-1]
+        return {**content, **{name: _cut(part, content[name])
+                              for name, part in zip(whole, np.split(noised, ends), strict=True)}}
 
     def transform_mean(self, federation: Federation, mean: Arrays, aggregated: Aggregated) -> Arrays:
         """At the coordinator: note how much noise the sum really has, which is more where fewer dropped out."""
@@ -197,18 +206,10 @@ class DistributedDP(ClippedUpdates):
                 "that tell the coordinator their own noise take their shares of it away.")
 
 
-def _noised(arrays: Arrays, step: float, variance: float, rng: np.random.Generator) -> Arrays:
-    """Every entry as a multiple of the step, with noise of that variance in steps; exact in double precision."""
-    return {name: (np.rint(values.astype(np.float64) / step) + skellam(values.shape, variance, rng)) * step
-            for name, values in arrays.items()}
-
-
-def skellam(shape: tuple[int, ...], variance: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers of that variance."""
-    if not variance > 0:
-        return np.zeros(shape, dtype=np.int64)
-    if variance > 2.0 ** 60:
-        raise ConfigError(f"noise of a variance of {variance:.3g} steps cannot be drawn",
-                          remedy="use less noise or a wider grid")
-    drawn: NDArray[np.int64] = rng.poisson(variance / 2, shape) - rng.poisson(variance / 2, shape)
-    return drawn
+def _cut(vector: NDArray[np.float64], like: Arrays) -> Arrays:
+    """The arrays again, in double precision, which holds whole steps exactly."""
+    parts, start = {}, 0
+    for name, values in like.items():
+        parts[name] = vector[start:start + values.size].reshape(values.shape)
+        start += values.size
+    return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -11,9 +12,10 @@ from annotated_types import Ge, Gt
 
 from tequio.federation.exchange import NOBODY, Reply
 from tequio.federation.stages import BUFFERS, NoisePlace, StageSpec, SumCapacity
+from tequio.noise.grid import SLACK, step_for
 from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.mechanism import Mechanism, Noise
-from tequio.privacy.noising import SILENT, clipped, plus_noise
+from tequio.privacy.noising import SILENT, clipped, on_grid, size_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from tequio.federation.population import Party
     from tequio.federation.stages import Aggregated
     from tequio.learners.learner import Arrays
+    from tequio.noise.grid import Whole
     from tequio.privacy.ledger import Context, Ledger
-    from tequio.privacy.noising import Floats
 
 
 @dataclass(frozen=True)
@@ -91,17 +93,23 @@ class NoisedSum(ClippedUpdates):
         """At the coordinator: the sum over the expected cohort plus noise instead of the mean."""
         expected = self.expected or max(len(aggregated.parties), 1)
         seed = self.ledger.secret() if self.secret and self.ledger is not None else federation.seed
-        one = self.clip + self._rounding(sum(values.size for values in mean.values()), aggregated)
-        noise, spread = self.draw(mean, one / expected, expected, aggregated.name, federation.round, seed)
-        total = plus_noise(mean, noise, spread, aggregated.weight / (self.heaviest * expected))
+        factor = float(aggregated.weight / (self.heaviest * expected))
+        if self.known_noise:
+            size, one = size_of(mean), self.clip * SLACK / expected
+            step = step_for(self.known_noise * one, one)
+            # Two sums that differ by one party are rounded each, so that every entry may differ by one step more.
+            length = (one + self._rounding(size, aggregated) / expected) / step + sqrt(self._sent_along(size))
+            noise = self.draw(mean, length, expected, aggregated.name, federation.round, seed)
+            total = on_grid(mean, step, noise, factor)
+        else:
+            total = {name: (values * factor).astype(values.dtype, copy=False) for name, values in mean.items()}
         if self.ledger is not None:
             self.ledger.owed.discard(aggregated.name)
         return total
 
     @abstractmethod
-    def draw(self, like: Arrays, one: float, expected: float, name: str, round: int,
-             seed: int) -> tuple[Floats, float]:
-        """The noise of a release for which a party counts for `one` at most, and its standard deviation."""
+    def draw(self, like: Arrays, length: float, expected: float, name: str, round: int, seed: int) -> Whole:
+        """The noise of a release, in steps, where a party moves all of it by no more than a length of so many."""
 
     @property
     def heaviest(self) -> float:
@@ -110,9 +118,10 @@ class NoisedSum(ClippedUpdates):
 
     def _rounding(self, size: int, aggregated: Aggregated) -> float:
         """How much further a party may move the sum when the mean is rounded to single precision, or when a hidden sum
-        rounds its update to whole numbers."""
+        rounds its update to whole numbers: as much for every cohort of the run."""
         if aggregated.summed is None:
-            return self.clip * len(aggregated.parties) * 2.0 ** -23
+            most = len(aggregated.parties) if self.ledger is None else self.ledger.context.most
+            return self.clip * most * 2.0 ** -23
         _, _, parties = ring = aggregated.summed.ring
         return float(0.5 * self._sent_along(size) ** 0.5 * parties / Ring.of(*ring).scale)
 

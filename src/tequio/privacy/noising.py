@@ -1,27 +1,31 @@
 """Clipping and noise: all arrays that a party sends are clipped together, as one vector, and noised on a grid.
 
-Noise on a grid does not reveal through the last bits of a number how it was computed.
+Whole numbers of steps do not reveal through their last bits how they were computed (Mironov: On significance of the
+least significant bits for differential privacy, CCS 2012).
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from math import isfinite
+from math import frexp, inf, isfinite, sqrt
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tequio.errors import ConfigError
+from tequio.federation.aggregation import zeros
 from tequio.federation.stages import MOVED
-from tequio.learners.private_training import grid_of
+from tequio.noise.coins import Coins
+from tequio.noise.grid import SLACK, add_in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+    from tequio.noise.grid import Whole
 
 Floats = NDArray[np.floating]
 """Numbers of single or double precision."""
@@ -29,11 +33,8 @@ Floats = NDArray[np.floating]
 _STRETCH = 32_768
 """Numbers that are made doubles at a time, so that they stay in the processor's cache."""
 
-_ROW = 256
-"""Numbers of single precision whose squares are summed in single precision."""
-
-_SAFETY = 1 + 2.0 ** -16
-"""Sums of so many squares are wrong by less than 256 roundings of 2^-24, and what is shortened is rounded once more."""
+_SAFETY, _SMALL = 1 - 2.0 ** -22, 1e-30
+"""What is shortened is rounded to single precision, twice where the factor is; smaller factors are not."""
 
 SILENT = ("loss", "received_loss")
 """What parties otherwise report beside their updates and what no noise covers."""
@@ -47,56 +48,56 @@ def clipped(payload: Payload, names: tuple[str, ...], bound: float, order: int =
             kept: Payload | None = None) -> tuple[Payload, bool]:
     """The payload with its named arrays no longer than `bound`, all together, and whether they already were.
 
-    Losses are left out, and arrays that are not finite become zeros. Whatever else is not named would leave the party
-    unbounded, and is refused. Arrays are shortened where they lie if it is known what the party `kept`, and they are
-    not part of it.
+    Losses are left out. Whatever else is not named would leave the party unbounded, and is refused. Arrays are
+    shortened where they lie if it is known what the party `kept`, and they are not part of it. Where a single entry is
+    not finite, the party contributes noughts, which nobody can tell from others under the noise.
     """
     _refuse_others(payload, names)
-    length = norm((values for name in names for values in payload[name].values()), order)
+    length = norm([values for name in names for values in payload[name].values()], order)
     quiet = {name: value for name, value in payload.items() if name not in SILENT}
-    if length <= bound:
+    if length <= bound * SLACK:
         return quiet, True
-    if not isfinite(length):  # some entry is no number, or too large for its square: that must not be seen
-        return {**quiet, **{name: {key: np.zeros_like(values) for key, values in payload[name].items()}
-                            for name in names}}, False
+    if length == inf:
+        return {**quiet, **{name: zeros(payload[name]) for name in names}}, False
     held = None if kept is None else list(_arrays_in(kept))
-    return {**quiet, **{name: _shortened(payload[name], bound / length, held) for name in names}}, False
+    return {**quiet, **{name: _shortened(payload[name], bound / length * _SAFETY, held) for name in names}}, False
 
 
-def norm(arrays: Iterable[Floats], order: int = 2) -> float:
-    """Length of all entries as one vector, of order 1 or 2: never too short, and by less than one part in 50,000 too
-    long."""
-    if order == 1:
-        return sum(_by_stretches(values.reshape(-1), order) for values in arrays)
-    return float(sum(_squares(values.reshape(-1)) for values in arrays) ** 0.5)
+def norm(arrays: Sequence[Floats], order: int = 2) -> float:
+    """Length of all entries as one vector, of order 1 or 2: never too short, and infinite where one is not finite.
+
+    Where squares would be too large or too small, entries are divided by a power of two next to the largest.
+    """
+    unit, total = 1.0, sum(_summed(values.reshape(-1), order) for values in arrays)
+    if not 1e-200 < total < inf:
+        sizes = [float(np.abs(values).max()) for values in arrays if values.size]
+        if not all(map(isfinite, sizes)):
+            return inf
+        unit = 2.0 ** min(max(frexp(max(sizes, default=0.0))[1], -1000), 1000)
+        total = sum(_summed(values.reshape(-1).astype(np.float64) / unit, order) for values in arrays)
+    return unit * (total if order == 1 else sqrt(total)) * (1 + 2.0 ** -36)
 
 
-def _squares(flat: Floats) -> float:
-    """The sum of squares; of single precision in short rows, whose sums are added in double precision."""
-    if flat.dtype != np.float32:
-        return _by_stretches(flat, 2)
-    whole = flat.size - flat.size % _ROW
-    rows = flat[:whole].reshape(-1, _ROW)
-    total = float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64)) if whole else 0.0
-    return (total + _by_stretches(flat[whole:], 2)) * _SAFETY ** 2
-
-
-def _by_stretches(flat: Floats, order: int) -> float:
+def _summed(flat: Floats, order: int) -> float:
+    """The sum of sizes or of squares in double precision, stretch by stretch."""
     total, room = 0.0, np.empty(min(flat.size, _STRETCH))
-    for start in range(0, flat.size, _STRETCH):
-        part = room[:min(_STRETCH, flat.size - start)]
-        part[...] = flat[start:start + _STRETCH]
-        total += float(np.abs(part).sum() if order == 1 else part @ part)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, flat.size, _STRETCH):
+            part = room[:min(_STRETCH, flat.size - start)]
+            part[...] = flat[start:start + _STRETCH]
+            total += float(np.abs(part).sum() if order == 1 else part @ part)
     return total
 
 
 def _shortened(arrays: Arrays, factor: float, held: list[Floats] | None) -> Arrays:
-    """Every entry times a factor, in its own type."""
-    if held is None or not _are_free(arrays, held):
-        return {name: (values * factor).astype(values.dtype, copy=False) for name, values in arrays.items()}
-    for values in arrays.values():
-        values *= values.dtype.type(factor)
-    return arrays
+    """Every entry times a factor, in its own type; by way of double precision where single has too few digits."""
+    into = arrays if held is not None and _are_free(arrays, held) else \
+        {name: np.empty(values.shape, values.dtype if values.dtype.kind == "f" else np.float64)
+         for name, values in arrays.items()}
+    for name, values in arrays.items():
+        kind = into[name].dtype.type if factor > _SMALL else np.float64
+        np.multiply(values, kind(factor), out=into[name], dtype=kind, casting="same_kind")
+    return into
 
 
 def _are_free(arrays: Arrays, held: list[Floats]) -> bool:
@@ -129,64 +130,37 @@ class _Released(TypedDict, total=False):
     numbers: dict[str, tuple[int, int]]
 
 
-def release_rng(party: Party, purpose: str, *, secret: bool = False) -> np.random.Generator:
-    """For the noise on a reply of the party: another one for every reply of a round, so that none share their noise."""
+def release_coins(party: Party, purpose: str, *, secret: bool = False) -> Coins:
+    """For the noise on a reply of the party: others for every reply of a round, so that none share their noise."""
     released = party.recall(_Released).get("numbers", {})
     round, last = released.get(purpose, (0, 0))
     number = last + 1 if round == party.round else 0
     party.keep(_Released, {"numbers": {**released, purpose: (party.round, number)}})
-    return np.random.default_rng() if secret else party.rng(f"{purpose} {number}")
+    return Coins.from_system() if secret else party.coins(f"{purpose} {number}")
 
 
 def keyed_by(arrays: Arrays, seed: int) -> int:
     """A seed for noise on these very numbers: others get noise that has nothing to do with it."""
-    digest = blake2b(key=seed.to_bytes(16, "little"), digest_size=16)
+    digest = blake2b(key=seed.to_bytes(32, "little"), digest_size=32)
     for values in arrays.values():
         digest.update(np.ascontiguousarray(values).tobytes())
     return int.from_bytes(digest.digest(), "little")
 
 
-def precision_of(arrays: Arrays) -> type[np.float32] | type[np.float64]:
-    """The type that noise for these arrays is drawn in: single precision where all of them are."""
-    return np.float32 if all(values.dtype == np.float32 for values in arrays.values()) else np.float64
+def size_of(arrays: Arrays) -> int:
+    """How many entries all arrays have."""
+    return sum(values.size for values in arrays.values())
 
 
-def gaussian(like: Arrays, spread: float, rng: np.random.Generator) -> Floats:
-    """Noise for all entries of some arrays, in one vector."""
-    noise: Floats = rng.standard_normal(sum(values.size for values in like.values()), dtype=precision_of(like))
-    noise *= noise.dtype.type(spread)
-    return noise
+def on_grid(arrays: Arrays, step: float, noise: Whole, factor: float = 1.0) -> Arrays:
+    """Every entry times a factor, in whole steps, plus its noise in steps: in the array's own type again.
 
-
-def laplace(like: Arrays, spread: float, rng: np.random.Generator) -> Floats:
-    """The same of another shape, in double precision."""
-    return rng.laplace(scale=spread, size=sum(values.size for values in like.values())) if spread else \
-        np.zeros(sum(values.size for values in like.values()))
-
-
-def plus_noise(arrays: Arrays, noise: Floats, spread: float, factor: float = 1.0) -> Arrays:
-    """Every entry times a factor, plus its noise, on a grid. The vector of noise is used up."""
-    start = 0
-    for values in arrays.values():
-        flat, part = values.reshape(-1), noise[start:start + values.size]
-        np.add(part, flat if factor == 1 else flat * noise.dtype.type(factor), out=part, casting="same_kind")
+    Sums of whole steps are exact; what rounding to the type of the array does to them afterwards reveals nothing.
+    """
+    noised, start = {}, 0
+    for name, values in arrays.items():
+        found = np.empty(values.size, values.dtype if values.dtype.kind == "f" else np.float64)
+        add_in_steps(values.reshape(-1), factor, noise[start:start + values.size], step, found)
+        noised[name] = found.reshape(values.shape)
         start += values.size
-    if spread:
-        to_grid(noise, grid_of(spread))
-    return _cut(noise, arrays)
-
-
-def to_grid(values: Floats, step: float) -> None:
-    """Round to multiples of a power of two, in place."""
-    values *= values.dtype.type(1 / step)
-    np.rint(values, out=values)
-    values *= values.dtype.type(step)
-
-
-def _cut(vector: Floats, like: Arrays) -> Arrays:
-    parts, start = {}, 0
-    for name, values in like.items():
-        kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-        parts[name] = vector[start:start + values.size].reshape(values.shape).astype(kind, copy=False)
-        start += values.size
-    return parts
+    return noised

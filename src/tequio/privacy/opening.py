@@ -44,7 +44,7 @@ def open_ledger(algorithm: Algorithm, federation: Federation, terms: Terms, roun
     parts = algorithm.components
     stages, local = parts.stages, parts.local
     if isinstance(local, PrivateTraining):  # the stage that keeps its ledger
-        stages = (SilentTraining(noise=local.noise), *stages)
+        stages = (SilentTraining(noise=local.noise, secret=local.secret), *stages)
     mechanisms = [stage.mechanism for stage in stages if stage.mechanism is not None]
     if not mechanisms:
         if terms.epsilon:

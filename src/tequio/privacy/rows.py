@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
 from tequio.errors import ConfigError
 from tequio.federation.stages import MOVED, Form, StageSpec
+from tequio.noise.grid import step_for
+from tequio.noise.sampling import rounded_gaussian
 from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, Ledger
 from tequio.privacy.mechanism import Mechanism, Noise, costliest
-from tequio.privacy.noising import SILENT, gaussian, plus_noise, release_rng
+from tequio.privacy.noising import SILENT, on_grid, release_coins
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.learners.learner import Arrays
+    from tequio.noise.coins import Coins
     from tequio.privacy.noising import Floats
 
 _MOST_BILLS = 4
@@ -46,9 +50,11 @@ class SilentTraining(Mechanism):
 
     Parameters:
         noise: that of the training
+        secret: whether the training's noise comes from the operating system
     """
 
     noise: Noise = None
+    secret: bool = False
 
     unit: ClassVar[Literal["party", "row", "label"]] = "row"
     protects: ClassVar[Literal["updates", "training", "sums"]] = "training"
@@ -133,9 +139,9 @@ class NoisySums(Mechanism):
         if self.noise is None or payload.keys() - {MOVED} != {"update"} or set(sums) != set(self.moves):
             raise ConfigError("'dp-sums' does not know what one row can change in what this task sends",
                               remedy="use it with 'kmeans', 'histogram-gbdt' or 'federated-id3', in a run")
-        rng = release_rng(party, "noisy sums", secret=self.secret)
-        spreads = {name: self.noise * len(sums) ** 0.5 * self.moves[name] for name in sums}
-        return {**payload, "update": {name: _noised(values, spreads[name], rng) for name, values in sums.items()}}
+        coins, noise = release_coins(party, "noisy sums", secret=self.secret), self.noise * len(sums) ** 0.5
+        return {**payload, "update": {name: _noised(values, noise, self.moves[name], coins)
+                                      for name, values in sums.items()}}
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the rows of the parties that answered most often have spent."""
@@ -148,6 +154,12 @@ class NoisySums(Mechanism):
                 "else sees it. Told is the epsilon of the parties that answered most often.")
 
 
-def _noised(values: Floats, spread: float, rng: np.random.Generator) -> Floats:
-    alone = {"": np.asarray(values, dtype=np.float64)}
-    return plus_noise(alone, gaussian(alone, spread, rng), spread)[""]
+def _noised(values: Floats, noise: float, moved: float, coins: Coins) -> Floats:
+    """Sums with noise of so many times what one row moves them by; noughts where a sum is not finite."""
+    exact = np.asarray(values, dtype=np.float64) if np.isfinite(values).all() else np.zeros(values.shape)
+    if not noise * moved:
+        return exact
+    step = step_for(noise * moved, moved)
+    # Sums with and without a row are rounded each, so that every entry may differ by one step more.
+    spread = noise * (moved / step + sqrt(exact.size))
+    return on_grid({"": exact}, step, rounded_gaussian(coins, spread, exact.size))[""]

@@ -13,7 +13,8 @@ from tequio.algorithms.trees.fitting import LocalTree
 from tequio.algorithms.trees.icdta4fl import cross_evaluate
 from tequio.data.partition import Split
 from tequio.errors import ConfigError, DataError, PartyError
-from tequio.learners.trees.tree import Tree, two_sided_geometric, with_noisy_counts
+from tequio.learners.trees.tree import Tree, with_noisy_counts
+from tequio.noise.coins import Coins
 from tequio.registry import build
 
 SPLIT = Split(validation=0.25)
@@ -87,12 +88,14 @@ def test_a_party_that_counts_more_rows_than_it_has_weighs_no_more_for_it() -> No
 
 
 def test_noise_has_the_spread_that_epsilon_asks_for() -> None:
-    epsilon = 0.5
-    drawn = two_sided_geometric(epsilon, (200_000,), np.random.default_rng(0))
+    """Neighbours are exp(epsilon) times as likely. Counts in the thousands, so that none is cut off at nought."""
+    epsilon, counts = 0.5, np.full((1, 200_000), 5000.0)
+    leaf = Tree("binary", np.array([-1]), np.array([np.nan]), np.array([[-1, -1]]), counts)
+    drawn = with_noisy_counts(leaf, epsilon, Coins.derived(0)).counts[0] - 5000
     alpha = np.exp(-epsilon)
     assert drawn.mean() == pytest.approx(0, abs=0.03)
     assert drawn.var() == pytest.approx(2 * alpha / (1 - alpha) ** 2, rel=0.02)
-    for k in (1, 2, 3):  # neighbours are exp(epsilon) times as likely
+    for k in (1, 2, 3):
         assert np.mean(drawn == k - 1) / np.mean(drawn == k) == pytest.approx(np.exp(epsilon), rel=0.05)
 
 
@@ -116,9 +119,8 @@ def test_with_epsilon_no_exact_count_leaves_a_party() -> None:
 def test_noise_that_leaves_nothing_is_an_error() -> None:
     tree = build("learner", "cart").fit(blobs(12, classes=2), np.random.default_rng(0))
     none = Tree(tree.kind, tree.feature, tree.threshold, tree.children, np.zeros_like(tree.counts))
-    rng = np.random.default_rng(1)
     with pytest.raises(DataError, match="leaves nothing"):
-        with_noisy_counts(none, 50.0, rng)
+        with_noisy_counts(none, 50.0, Coins.derived(1))
 
 
 @pytest.mark.parametrize("leaves", [[np.ones((1, 3))], "many", None])

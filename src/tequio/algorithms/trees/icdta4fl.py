@@ -41,6 +41,7 @@ from tequio.learners.trees.learner import rows_of
 from tequio.learners.trees.pruning import without_errors
 from tequio.learners.trees.rules import Fusing, IntervalMerge, Weighting, extract, fuse, mixed_form
 from tequio.learners.trees.tree import Tree, with_noisy_counts
+from tequio.noise.coins import Coins
 from tequio.registry import build, register
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class TreeFusion(TreeAlgorithm):
         kinds = ("multiway" if isinstance(self.learner, ID3) else "binary", "mixed")
         opened = partial(_tree, federation.schema, kinds, self.depth_for("local", len(federation.schema.features)))
         settings = LocalTreeSettings(learner=self.learner, prune=self.prune, epsilon=self.leaf_epsilon,
-                                     agreed=agreed(federation))
+                                     secret=self.leaf_secret, agreed=agreed(federation))
         replies = federation.ask(parties, fit_tree, settings=settings, stages=self.poisoning, check=opened)
         log(federation, 1, "up", "local trees", replies)
         return {reply.party: opened(reply.payload) for reply in replies}
@@ -156,6 +157,11 @@ class TreeFusion(TreeAlgorithm):
     def leaf_epsilon(self) -> float:
         """Privacy of the counts in the leaves of the parties' trees; 0 where they are exact."""
         return 0.0
+
+    @property
+    def leaf_secret(self) -> bool:
+        """Whether the noise on them comes from the operating system."""
+        return False
 
     @property
     def counts_leaves(self) -> bool:
@@ -233,12 +239,14 @@ class Icdta4flPlus(TreeFusion):
         leaves: most leaves of the global tree, that is, rules to read
         depth: most conditions of the global tree: local (as the parties' trees), none (no limit), or a number
         epsilon: privacy of the counts in the published trees' leaves (0: exact counts)
+        secret: seed that noise from the operating system rather than from the run's seed; runs then differ
     """
 
     filter: str | dict[str, object] = "median"
     leaves: Annotated[int, Ge(2)] = 64
     depth: Depth = "none"
     epsilon: Annotated[float, Ge(0)] = 0.0
+    secret: bool = False
 
     def fuse(self, trees: Sequence[Tree], kept: NDArray[np.intp], judgements: Replies[JudgeReply],
              federation: Federation) -> tuple[Payload, Notes]:
@@ -262,6 +270,11 @@ class Icdta4flPlus(TreeFusion):
     def leaf_epsilon(self) -> float:
         """Parties add the noise before anything leaves them."""
         return self.epsilon
+
+    @property
+    def leaf_secret(self) -> bool:
+        """As the config says."""
+        return self.secret
 
     @property
     def counts_leaves(self) -> bool:
@@ -317,6 +330,7 @@ class LocalTreeSettings(AgreedSettings):
     learner: ID3 | Cart
     epsilon: float
     prune: bool
+    secret: bool = False
 
 
 class TreeReply(TypedDict):
@@ -335,7 +349,8 @@ def fit_tree(party: Party, payload: Payload, settings: LocalTreeSettings) -> Tre
     party.keep(LocalTree, {"tree": tree.to_payload()})
     party.keep(OwnModel, {"model": tree.to_payload()})
     if settings.epsilon:
-        tree = with_noisy_counts(tree, settings.epsilon, party.rng("leaf noise"))
+        coins = Coins.from_system() if settings.secret else party.coins("leaf noise")
+        tree = with_noisy_counts(tree, settings.epsilon, coins)
     return {"tree": tree.to_payload()}
 
 

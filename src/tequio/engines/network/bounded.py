@@ -110,7 +110,8 @@ class Bounded:
     def run(self, run_id: str, order: Order, population: Population, states: States,
             seed: int | None = None) -> Outcome:
         """Do the task in the run's worker, and wait for it."""
-        message = {**encode_order(order, states), "payload": order.payload, "seed": seed}
+        message = {**encode_order(order, states), "payload": order.payload,
+                   "seed": None if seed is None else str(seed)}
         with self._slots:
             worker = self._worker_for(run_id, population, order.parties)
             try:

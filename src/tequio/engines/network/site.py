@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 from msgspec import structs
 
 from tequio import __version__
@@ -48,6 +47,7 @@ from tequio.gate.announcement import read_announcement
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import refused
 from tequio.gate.release import released
+from tequio.noise.coins import Coins
 from tequio.privacy.aggregation.identities import public_half
 from tequio.privacy.aggregation.one_way import erase_secrets
 from tequio.privacy.dataset_ledger import fingerprint_of
@@ -213,7 +213,7 @@ class Site:
         # One and the same for all coarse metrics: were each reply rounded anew, their mean would be exact.
         known = "coarse" if passed.metrics == "coarse" else digest
         secret = self._private_seed(f"release|{known}") if self.policy.private_randomness else int(digest[:15], 16)
-        reply = payloads.encode(released(answer.payload, passed, self.policy, np.random.default_rng(secret)))
+        reply = payloads.encode(released(answer.payload, passed, self.policy, Coins.derived(secret, "release")))
         if len(reply) > self.policy.maximum_reply_megabytes * _MEGABYTE:
             raise PermissionDenied(f"the party's policy refuses: the reply of task '{request.task}' has {len(reply)} "
                                    f"bytes, more than {self.policy.maximum_reply_megabytes:g} MB",
@@ -372,7 +372,7 @@ class Site:
             import secrets
 
             create_private(path, secrets.token_bytes(32))
-        return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:8], "little")
+        return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:16], "little")
 
 
 def _own_digest(terms: str, request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:

@@ -23,7 +23,7 @@ from tequio.experiments.running.signs import TOO_LARGE
 from tequio.federation.federation import Federation
 from tequio.learners.metrics import higher_is_better
 from tequio.privacy.dataset_ledger import DatasetLedger, bill_to_plain
-from tequio.privacy.ledger import Terms, costliest_bill
+from tequio.privacy.ledger import Terms, costliest_bill, odds
 from tequio.privacy.opening import open_ledger
 from tequio.registry import name_of
 
@@ -207,7 +207,8 @@ def over_runs(rows: DatasetLedger, unit: str, delta: float) -> Plain:
               if other != unit}
     number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     void = [run for run, bill in runs.items() if any(release.noise <= 0 for release in bill)]
-    said = f"epsilon {epsilon:.3g} at delta {delta:g} for any one {unit}" if isfinite(epsilon) else \
+    said = f"epsilon {epsilon:.3g} at delta {delta:g} for any one {unit} (odds change {odds(epsilon)})" \
+        if isfinite(epsilon) else \
         f"no guarantee, because {', '.join(void[:3])}{', ...' if len(void) > 3 else ''} had none"
     words = ["The ledger of these rows knows of no other run." if len(runs) == 1 and isfinite(epsilon) else
              f"Over {number} on these rows: {said}."]

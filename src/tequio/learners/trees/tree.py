@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tequio.errors import DataError, PayloadError
+from tequio.noise.sampling import discrete_laplace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.data.dataset import Array
     from tequio.learners.learner import Payload, Received
+    from tequio.noise.coins import Coins
 
 Kind = Literal["binary", "multiway", "mixed"]
 
@@ -366,25 +368,19 @@ def node_depths(children: Array) -> NDArray[np.int64]:
     return depths
 
 
-def with_noisy_counts(tree: Tree, epsilon: float, rng: np.random.Generator) -> Tree:
+def with_noisy_counts(tree: Tree, epsilon: float, coins: Coins) -> Tree:
     """The same tree; counts of its leaves are noisy and not negative, those of inner nodes are sums of them.
 
-    Each row is in one leaf and of one class, so one row more or less changes one count by one. Whole numbers drawn from
-    the two-sided geometric distribution (Ghosh, Roughgarden, Sundararajan, 2012) then make the leaves' counts
-    epsilon-differentially private; what is computed from them stays so. The tree's splits still depend on the rows.
+    Each row is in one leaf and of one class, so one row more or less changes one count by one. Discrete Laplace noise
+    (Ghosh, Roughgarden, Sundararajan, 2012) then makes the leaves' counts epsilon-differentially private; what is
+    computed from them stays so. The tree's splits still depend on the rows.
     """
     counts = np.zeros_like(tree.counts)
     shape = (len(tree.leaves), tree.classes)
-    counts[tree.leaves] = np.maximum(tree.counts[tree.leaves].round() + two_sided_geometric(epsilon, shape, rng), 0)
+    counts[tree.leaves] = np.maximum(tree.counts[tree.leaves].round() + discrete_laplace(coins, 1 / epsilon, shape), 0)
     for node in range(len(tree) - 1, 0, -1):  # children come after their parents
         counts[tree.parents[node]] += counts[node]
     if not counts[0].any():
         raise DataError(f"noise for epsilon {epsilon:g} leaves nothing of the tree's counts",
                         remedy="raise algorithm.epsilon, or leave out parties with few rows (rules.minimum_rows)")
     return replace(tree, counts=counts)
-
-
-def two_sided_geometric(epsilon: float, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers k with probability proportional to exp(-epsilon |k|)."""
-    p = -np.expm1(-epsilon)
-    return rng.geometric(p, shape) - rng.geometric(p, shape)
