@@ -406,11 +406,9 @@ def test_a_coordinator_that_is_slow_is_not_taken_for_one_that_is_away(served, mo
 
     monkeypatch.setattr(deploying._ProposedRuns, "check", lambda self, config: slow(config))
     try:
+        asking, whom = (ask, served.home.folder) if who == "operator" else (ask_as, served.tokens[who])
         with pytest.raises(EngineError, match="has heard this, and has not answered"):
-            if who == "rita":
-                ask_as(served.tokens["rita"], "propose", config=CONFIG)
-            else:
-                ask(served.home.folder, "propose", config=CONFIG)
+            asking(whom, "propose", config=CONFIG)
         assert begun.wait(60)
     finally:
         done.set()

@@ -57,8 +57,10 @@ def create_private(path: Path, content: bytes) -> bool:
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made if need be so that only its owner looks into it."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """The folder, made if need be so that only its owner looks into it, and so are those above it."""
+    if not path.is_dir():
+        private_folder(path.parent)
+        path.mkdir(exist_ok=True, mode=0o700)
     return path
 
 
