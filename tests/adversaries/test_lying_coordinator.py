@@ -27,7 +27,7 @@ from adversaries.hostile import (
 )
 from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.data.preprocessing.filling import Impute
-from tequio.engines.network.policy import Approvals
+from tequio.engines.network.policy import MOST_WAITING, MOST_WAITING_BYTES, Approvals
 from tequio.engines.network.wire import Ready, Waiting
 from tequio.errors import ConfigError
 from tequio.federation.exchange import Order, execute
@@ -298,6 +298,72 @@ def test_what_a_person_reads_is_what_runs(party, key):
     """Attack 5: tables of work that overwrite what is shown."""
     south = party(approval="run")
     refuses(south.announce(work={"algorithm": {"name": "fedavg"}, key: "harmless"}), f"says '{key}' again", south)
+
+
+@pytest.mark.parametrize(("roster", "why"), [
+    (["north", "south", "n\u043erth"], "is not plain"), (["north", "south", "north\u200b"], "is not plain"),
+    (["north", "south", "../east"], "is not plain"), (["north", "south", ""], "is not plain"),
+    (["north", "south", "North"], "'north' and 'North'"), (["site1", "south", "sitel"], "'site1' and 'sitel'"),
+    (["site-10", "south", "site 1O"], "'site-10' and 'site 1O'"), (["north", "south", "south"], "same"),
+    (["north", "south", "A" * 64], "is not plain")])
+def test_no_roster_has_names_that_a_person_takes_for_others(party, roster, why):
+    """Attack 5: a person approves a roster by its names."""
+    south = party(approval="run")
+    said = south.announce(roster=roster)
+    if why == "same":
+        why = "more than once"
+    refuses(said, why, south)
+    assert not list(south.folder.glob("approvals/*.json"))
+
+
+def test_runs_that_wait_fill_neither_the_disk_nor_the_log(party):
+    """Attack 5: nobody decides about thousands of announcements of a megabyte each."""
+    south = party(approval="run")
+    said = [south.announce(run=f"run-{number}", work={"algorithm": {"name": "fedavg"}, "said": "x" * 500_000})
+            for number in range(MOST_WAITING)]
+    assert sum(isinstance(one, Waiting) for one in said) == MOST_WAITING_BYTES // 500_000
+    refuses(said[33], "would take more than 16 MB", south)
+    held = sum(path.stat().st_size for path in south.folder.rglob("*") if path.is_file())
+    assert held < MOST_WAITING_BYTES + 200_000
+    assert isinstance(south.announce(run="run-0", rounds=11), Waiting)  # one that waits already may change
+
+
+def test_what_is_nested_deeply_takes_no_more_room_than_it_had(party):
+    """Lists in lists are short, and were ten times as long once they were indented in the file."""
+    said = [0] * 100_000
+    for _ in range(12):
+        said = [said]
+    south = party(approval="run")
+    assert isinstance(south.announce(work={"algorithm": {"name": "fedavg"}, "said": said}), Waiting)
+    assert (south.folder / "approvals" / "run-1.json").stat().st_size < 400_000
+
+
+def test_no_more_runs_wait_than_a_person_reads(party):
+    south = party(approval="run")
+    said = [south.announce(run=f"run-{number}") for number in range(3 * MOST_WAITING)]
+    assert [isinstance(one, Waiting) for one in said] == [True] * MOST_WAITING + [False] * 2 * MOST_WAITING
+    assert said[-1].cause == f"{MOST_WAITING} runs wait for a person at the party already"
+    assert len([entry for entry in south.noted if entry["event"] == "run declined"]) < 2 * MOST_WAITING
+    south.site._telemetry.sum_up()
+    left_out = [entry for entry in south.noted if entry["event"] == "left out"]
+    assert [entry["what"] for entry in left_out] == ["run declined"]
+    Approvals(south.folder / "approvals").decide("run-7", approved=True)
+    assert isinstance(south.announce(run="run-7"), Ready)
+    assert isinstance(south.announce(run="one-more"), Waiting)
+
+
+def test_runs_without_end_fill_neither_memory_nor_disk(party, monkeypatch):
+    """Runs that begin and end, and runs that only begin, where no person is asked."""
+    monkeypatch.setattr("tequio.engines.network.site._MOST_RUNS", 20)
+    south = party()
+    for number in range(40):
+        assert isinstance(south.announce(run=f"short-{number}"), Ready)
+        south.site.end(f"short-{number}")
+    assert not list(south.folder.rglob("short-*"))
+    said = [south.announce(run=f"open-{number}") for number in range(25)]
+    assert [isinstance(one, Ready) for one in said] == [True] * 20 + [False] * 5
+    assert isinstance(south.announce(run="open-3"), Ready)  # again, after a link broke
+    refuses(said[-1], "takes part in 20 runs already", south)
 
 
 def test_an_algorithm_cannot_bring_the_tasks_of_another(party):

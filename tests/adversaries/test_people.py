@@ -393,6 +393,27 @@ def test_reading_in_a_loop_neither_fills_the_log_nor_hides_what_follows(served):
     assert served.noted("person asked")[-1]["action"] == "propose"
 
 
+@pytest.mark.parametrize("who", ["operator", "rita"])
+def test_a_coordinator_that_is_slow_is_not_taken_for_one_that_is_away(served, monkeypatch, who):
+    """It may have done what was asked: asking again would start a second run."""
+    monkeypatch.setattr("tequio.engines.network.control._SECONDS_TO_ANSWER", 0.05)
+    begun, done = threading.Event(), threading.Event()
+
+    def slow(config):
+        begun.set()
+        done.wait(60)
+        return "tumours"
+
+    monkeypatch.setattr(deploying._ProposedRuns, "check", lambda self, config: slow(config))
+    try:
+        asking, whom = (ask, served.home.folder) if who == "operator" else (ask_as, served.tokens[who])
+        with pytest.raises(EngineError, match="has heard this, and has not answered"):
+            asking(whom, "propose", config=CONFIG)
+        assert begun.wait(60)
+    finally:
+        done.set()
+
+
 def test_tokens_are_good_after_a_restart(tmp_path):
     made = Served(tmp_path)
     for number in range(2):

@@ -118,6 +118,21 @@ def test_a_hospital_lets_these_do_their_work(work, tasks, tequio, tmp_path):
     assert code == 0, out + err
 
 
+@pytest.mark.parametrize("algorithm", ["icdta4fl-plus", "icdta4fl"])
+@pytest.mark.parametrize("learner", ["cart", "id3"])
+def test_the_remedy_for_leaves_lets_trees_do_their_work_at_all_but_too_small_a_clinic(algorithm, learner, tequio):
+    common = ["policy", "try", "hospital", str(EXAMPLES / "trees.toml"), "--set", f"algorithm.name={algorithm}",
+              "--set", f"learner.name={learner}"]
+    assert "set learner.min_leaf = 5" in " ".join(tequio(*common)[1].split())
+    code, out, _ = tequio(*common, "--set", "learner.min_leaf=5")
+    assert code == 5
+    assert "refused at 1 of 8" in out
+    assert "refused by: party 2 (16 rows to train on)" in out
+    assert "lower data.split.validation and data.split.test" in " ".join(out.split())
+    code, out, _ = tequio(*common, "--set", "learner.min_leaf=5", "--set", "data.partition.minimum_rows=30")
+    assert (code, out.splitlines()[-1]) == (0, "this policy lets the run do its work")
+
+
 def test_a_setting_can_be_tried_with_it(tequio, tmp_path):
     (tmp_path / "work.toml").write_text('learner = "logistic"\nlocal = {epochs = 1, batch = 4}\n' + WORK)
     code, out, _ = tequio("policy", "try", "hospital", "work.toml", "--json")

@@ -234,11 +234,13 @@ def audit(home: Home = _HOME, as_json: Json = False) -> None:
 @app.command()
 def clean(
     home: Home = _HOME,
-    older_than: Annotated[float, typer.Option(min=0, metavar="DAYS", help="Only runs that ended so long ago.")] = 30.0,
+    older_than: Annotated[float, typer.Option(min=0, metavar="DAYS",
+                                              help="Only runs that ended, or were asked for, so long ago.")] = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete journals, states and approvals of runs that are over. Runs that may go on, ledgers and audit logs stay.
+    """Delete journals, states and approvals of runs that are over, or that were asked for and never did any work here.
+    Runs that may go on, ledgers, audit logs and the history of decisions stay.
 
     What is deleted of a run includes your own part of its model, if it kept one here.
     """

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tequio.privacy.accounting import Spent
 
 MOST_ROUNDS = 2
+_MOST_NAMED = 8
 
 
 @dataclass
@@ -111,6 +112,10 @@ def tried_lines(found: Tried) -> Iterator[str]:
     for task in found.tasks:
         if task.refused:
             yield f"{task.task}: {task.cause}; {task.remedy}"
+            if len(task.at) < found.parties:
+                rows = [f"party {party} ({rows} rows to train on)" for party, rows in sorted(task.at.items())]
+                yield f"  refused by: {', '.join(rows[:_MOST_NAMED])}" + (
+                    f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else "")
     if found.problem:
         yield f"the run could not be played to its end: {found.problem}"
     budget = found.policy.budget
@@ -133,4 +138,5 @@ def document(found: Tried) -> Plain:
             "allowed": found.allowed, "epsilon": found.epsilon if found.epsilon is None or isfinite(found.epsilon) else
             None, "problem": found.problem, "approval": found.policy.approval,
             "tasks": [{"task": task.task, "reveals": task.reveals, "asked": task.asked, "refused": task.refused,
-                       "covered": task.covered, "cause": task.cause, "remedy": task.remedy} for task in found.tasks]}
+                       "covered": task.covered, "cause": task.cause, "remedy": task.remedy,
+                       "refused_by": task.at} for task in found.tasks]}

@@ -337,9 +337,10 @@ class Gate:
             if local.steps:
                 behind = min(behind, local.steps * batch)
         if behind < policy.minimum_rows:
+            more = "set local.steps = 0, or a larger local.batch" if behind < self.rows.train else \
+                "lower data.split.validation and data.split.test, let the party bring more rows"
             raise refused(f"it wants at least {policy.minimum_rows} rows behind each reply, and the reply of task "
-                          f"'{task.name}' would rest on fewer",
-                          "train on more rows (data.split, local.batch, local.steps), or lower 'minimum_rows'")
+                          f"'{task.name}' would rest on fewer", f"{more}, or lower 'minimum_rows'")
 
     def _trainings(self, settings: object) -> list[LocalTraining]:
         """How this party would train by the settings of a task."""
@@ -504,7 +505,7 @@ def _check_extremes(task: AnyTask, settings: object, cell: int) -> None:
         if task.reveals is Reveals.STRUCTURE else []
     if any(isinstance(one, TreeLearner) and vars(one).get("min_leaf", 1) < cell for one in values):
         raise refused(f"leaves in the reply of task '{task.name}' may stand for fewer than {cell} rows",
-                      f"set learner.min_leaf = {cell}, with the learner 'cart' or 'random-forest'")
+                      f"set learner.min_leaf = {cell}, with the learner 'cart', 'id3' or 'random-forest'")
     steps = preparations(vars(settings)["steps"]) if task.name == PREPARING else []
     for step in steps:
         if step.looks_at_rows() and name_of(type(step)) != "standardise" and not (

@@ -41,7 +41,10 @@ _MOST_NAMES_IN_ROSTER = 1_000
 
 @dataclass
 class Seen:
-    """What the gates of all parties made of one task: how often it ran, what covers it, and why it was refused."""
+    """What the gates of all parties made of one task: how often it ran, what covers it, and why it was refused.
+
+    `at` are the parties that refused it, and how many rows each trains on.
+    """
 
     task: str
     reveals: str
@@ -50,6 +53,7 @@ class Seen:
     covered: str = ""
     cause: str = ""
     remedy: str = ""
+    at: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,7 +91,7 @@ class GatedEngine:
                 if not self.only_try:
                     raise PermissionDenied(f"party '{population.name(party)}': {cause.message}",
                                            remedy=cause.remedy) from None
-                self._note("(the run)", cause)
+                self._note("(the run)", cause, party)
 
     def submit(self, order: Order) -> None:
         """Send an order to those parties whose gates let it in."""
@@ -137,7 +141,7 @@ class GatedEngine:
             passed = gate.admit(order.task, order.round, order.settings, stages,
                                 f"{gate.announcement.hash} {_digest(order, place, party)}")
         except PermissionDenied as cause:
-            self._note(order.task, cause)
+            self._note(order.task, cause, party)
             if not self.only_try:
                 self._refused.setdefault(order.ticket, []).append(_failure(party, cause))
             return self.only_try
@@ -158,7 +162,7 @@ class GatedEngine:
         try:
             content = released(reply.payload, passed, self.policy, coins)
         except PermissionDenied as cause:
-            self._note(order.task, cause)
+            self._note(order.task, cause, reply.party)
             return _failure(reply.party, cause)
         return reply if content is reply.payload else replace(reply, payload=content, bytes_up=payloads.size(content))
 
@@ -181,13 +185,14 @@ class GatedEngine:
                 intersections=IntersectionLog("simulated"))
         return known
 
-    def _note(self, task: str, cause: PermissionDenied | None = None) -> Seen:
+    def _note(self, task: str, cause: PermissionDenied | None = None, party: int = 0) -> Seen:
         known = self.seen.get(task)
         if known is None:
             reveals = "" if task.startswith("(") else what_it_reveals(find_task(task))
             known = self.seen[task] = Seen(task, reveals)
-        if cause is not None:
+        if cause is not None and self._population is not None:
             known.refused += 1
+            known.at[self._population.name(party)] = self._gate(party).rows.train
             known.cause, known.remedy = cause.message, cause.remedy
         return known
 

@@ -67,7 +67,18 @@ def test_components_read_as_names_with_parameters():
 
 def test_what_does_not_print_is_spelt_out():
     assert visible("a\x1b[2Jb\r\n\u202ec\x9b") == "a\\x1b[2Jb\\r\\n\\u202ec\\x9b"
-    assert visible("Klinik Süd, 北") == "Klinik Süd, 北"
+    assert visible("Klinik Süd, 北, Αθήνα, Больница, 5 µg/l") == "Klinik Süd, 北, Αθήνα, Больница, 5 µg/l"
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("n\u043erth", "n\\u043erth"), ("\u0441\u043e\u0440\u0435", "\\u0441\\u043e\\u0440\\u0435"),
+    ("\u0391\u0392", "\\u0391\\u0392"), ("nor\u200bth", "nor\\u200bth"), ("nor\u034fth", "nor\\u034fth"),
+    ("north\u3164", "north\\u3164"), ("north\u115f", "north\\u115f"), ("north\u2800", "north\\u2800"),
+    ("\uff4eorth", "\\uff4eorth"), ("\U0001d427orth", "\\U0001d427orth"), ("n\u0335orth", "n\\u0335orth"),
+    ("north\xa01", "north\\xa01"), ("site\u0661", "site\\u0661"), ("a\u2044b", "a\\u2044b")])
+def test_letters_that_look_like_others_are_spelt_out(text, shown):
+    """Mixed scripts, words of look-alikes only, marks of no width, blanks, wide and bold letters, other digits."""
+    assert visible(text) == shown
 
 
 def test_a_run_reads_completely_at_eighty_columns(home):

@@ -63,6 +63,15 @@ def test_a_run_that_goes_on_is_never_touched(home):
     assert Journal(home.run("going")).find(2, 1, "digest 2") is not None
 
 
+def test_what_was_asked_and_did_no_work_goes_after_a_while(home):
+    for run, days in (("asked long ago", 31), ("asked lately", 29)):
+        path = home.folder / "approvals" / f"{run}.json"
+        path.write_text('{"decision": ""}')
+        os.utime(path, (NOW - days * DAY, NOW - days * DAY))
+    assert [run.run for run in clean(home, 30, NOW)[0]] == ["asked long ago", "old"]
+    assert left(home)["approvals"] == ["asked lately", "going", "new"]
+
+
 def test_a_run_that_is_resumed_is_no_longer_over(home):
     journal = Journal(home.run("old"))
     assert journal.last_state() == record(2).state

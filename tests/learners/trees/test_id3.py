@@ -57,6 +57,13 @@ def test_small_nodes_are_not_split(min_split, splits):
     assert (tree.feature != LEAF).sum() == splits
 
 
+@pytest.mark.parametrize(("min_leaf", "splits"), [(1, 3), (2, 2), (3, 1), (4, 1), (5, 0)])
+def test_leaves_of_few_rows_are_not_made(min_leaf, splits):
+    """By hand: wind makes 4 and 4; weather below weak wind 2, 2 and 0 of snow; day below rain 1 and 1."""
+    tree = ID3(depth=3, min_leaf=min_leaf).fit(walks(), RNG)
+    assert (tree.feature != LEAF).sum() == splits
+
+
 def test_a_column_that_tells_nothing_is_not_split_on():
     data = categories([[0, 0], [0, 1], [1, 0], [1, 1]] * 3, [0, 0, 0, 1] * 3, [2, 2], 2)
     both = data.take(np.arange(12) % 4 != 3)
@@ -127,6 +134,16 @@ def tables(draw):
     rows = draw(st.lists(row, min_size=1, max_size=40))
     labels = draw(st.lists(st.integers(0, classes - 1), min_size=len(rows), max_size=len(rows)))
     return rows, labels, sizes, classes
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), st.integers(2, 6), st.sampled_from(["domain", "observed"]))
+def test_every_leaf_that_a_row_reaches_has_as_many_rows_as_asked_for(table, min_leaf, children):
+    rows, labels, sizes, classes = table
+    data = categories(rows, labels, sizes, classes)
+    tree = ID3(depth=4, min_leaf=min_leaf, children=children).fit(data, RNG)
+    support = tree.counts[tree.leaves].sum(axis=1)
+    assert len(tree) == 1 or min(support[support > 0]) >= min_leaf
 
 
 @settings(max_examples=150, deadline=None)

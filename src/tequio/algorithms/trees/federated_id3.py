@@ -84,7 +84,8 @@ class FederatedID3(SummingTrees):
             return counts
 
         tree = grow_id3(summed_counts, categories, classes, depth=self.learner.depth,
-                        min_split=self.learner.min_split, children=self.learner.children)
+                        min_split=self.learner.min_split, min_leaf=self.learner.min_leaf,
+                        children=self.learner.children)
         return state.next(tree.to_payload() if tree.support[0] else None, selector=chosen.memory)
 
 

@@ -1,13 +1,16 @@
 """What a person at the party decides about: a run as it was announced, what changed since the last time, and the cost.
 
-The words of an announcement come from the coordinator. They are shown with everything that does not print spelt out, so
-that they can neither steer a terminal nor look like other words. A decision names the hash of what the person saw; if
-the announcement has changed since, there is no decision.
+The words of an announcement come from the coordinator. They are shown with everything spelt out that does not print, or
+that is made to be taken for other letters, so that they cannot steer a terminal. A decision names the hash of what the
+person saw; if the announcement has changed since, there is no decision.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import unicodedata
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -35,6 +38,10 @@ Difference = list[tuple[str, object, object]]
 _FIRST = ("algorithm", "learner", "stages", "split", "rounds", "parties")
 _LONGEST = 2000
 _WIDTH = 78
+_WORD = re.compile(r"[^\W_]+")
+_BLANK = frozenset("\u115f\u1160\u17b4\u17b5")
+_LIKE_LATIN = frozenset("АВЕЅІЈКМНОРСТХУЗаеѕіјорсухԁԛԝһԍѵӏґгпкѡ" "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορτυικγϲϳ" "ՏՕԼսոօցհզ")
+"""Letters of other scripts that look like Latin ones."""
 
 
 class TaskWords(TypedDict):
@@ -171,8 +178,27 @@ def _plain(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """A text in which what does not print (control characters, marks that turn its direction) is spelt out."""
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+    """A text in which what does not print or has no width of its own is spelt out (control characters, marks that turn
+    its direction or change the letter before them), and letters that may be taken for Latin ones: those of
+    other forms, of other scripts in one word with Latin letters, and of words that have no others."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _WORD.sub(_plain_word, "".join(mark if _is_plain(mark) else mark.encode("unicode_escape").decode()
+                                          for mark in unicodedata.normalize("NFC", text)))
+
+
+def _is_plain(mark: str) -> bool:
+    """Whether a mark is of Latin-1, or a letter or digit that is no other form of some other one, nor a blank."""
+    return mark.isprintable() and (ord(mark) < 0x100 or (
+        unicodedata.category(mark)[0] in "LN" and unicodedata.normalize("NFKC", mark) == mark and mark not in _BLANK))
+
+
+def _plain_word(found: re.Match[str]) -> str:
+    word = found[0]
+    others = {mark for mark in word if ord(mark) >= 0x100 and not unicodedata.name(mark, "").startswith("LATIN ")}
+    if not (any(mark.isalpha() for mark in set(word) - others) or others <= _LIKE_LATIN):
+        return word
+    return "".join(mark.encode("unicode_escape").decode() if mark in others else mark for mark in word)
 
 
 def decide(home: PartyHome, run: str, *, approved: bool, shown: str, by: str, note: str = "") -> None:
@@ -222,7 +248,8 @@ def _shown(home: PartyHome) -> Path:
 @contextmanager
 def _deciding(home: PartyHome) -> Iterator[None]:
     """One decision at a time: the page and the terminal write the same history."""
-    with (private_folder(home.folder) / "deciding.lock").open("w") as lock:
+    path = private_folder(home.folder) / "deciding.lock"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         try:
             import fcntl
 
@@ -244,8 +271,6 @@ def _history(home: PartyHome) -> Path:
 
 def this_user() -> str:
     """Who is at the keyboard, as the operating system knows them: environment variables do not count."""
-    import os
-
     try:
         import pwd
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FILE = "control.json"
 _LONGEST_LINE = 1 << 20
 _LONGEST_ANSWER = 1 << 26
-_SECONDS = 10.0
+_SECONDS, _SECONDS_TO_ANSWER = 10.0, 300.0
 _MOST_CALLERS = 256
 _SECONDS_TO_STOP = 0.05
 
@@ -118,10 +118,16 @@ def serve_lines(port: int, answer: Callable[[bytes], Mapping[str, object]],
 
 
 def asked_over(connection: socket.socket, question: Mapping[str, object]) -> Document:
-    """Send a question, and read its answer."""
+    """Send a question, and read its answer. One that was heard may be carried out, however late the answer is."""
     connection.sendall(json.dumps(question).encode() + b"\n")
-    with connection.makefile("rb") as reader:
-        answer: Document = json.loads(reader.readline(_LONGEST_ANSWER))
+    connection.settimeout(_SECONDS_TO_ANSWER)
+    try:
+        with connection.makefile("rb") as reader:
+            answer: Document = json.loads(reader.readline(_LONGEST_ANSWER))
+    except TimeoutError:
+        raise EngineError(f"the coordinator has heard this, and has not answered within {_SECONDS_TO_ANSWER:g} s",
+                          remedy="see whether it was done before you ask again: tequio coordinator status, or "
+                                 "tequio coordinator proposals") from None
     return answer
 
 

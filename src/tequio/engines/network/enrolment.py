@@ -88,8 +88,9 @@ def grant(home: CoordinatorHome, request: Request) -> bytes:
                                    remedy=_NEW_TOKEN)
         if not unused:
             raise PermissionDenied("the join token was used already", remedy=_NEW_TOKEN)
-        if known is not None and not home.is_free(name, request.token):
-            raise PermissionDenied(f"the name '{name}' is taken", remedy=_NEW_TOKEN)
+        if not home.is_free(name, request.token):
+            raise PermissionDenied(f"the name '{name}' is taken" + ("" if known is not None else
+                                                                    ", or looks like one that is"), remedy=_NEW_TOKEN)
         home.forget_pending(request.token)
         role = home.tokens.role(request.token)
         certificate = sign_request(home.identity("authority"), request.request, name,

@@ -6,13 +6,17 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tequio.errors import ConfigError, EngineError
 from tequio.federation.population import RESERVED_NAMES
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._=+ -]{0,198}[A-Za-z0-9._=+-])?")
 _LONGEST_PARTY_NAME = 63
+_SEPARATORS, _SAME_FORM = re.compile(r"[._=+ -]+"), str.maketrans("1I0", "llO")
 
 Document = dict[str, Any]
 """A JSON document, as it is kept in a folder or sent over a loopback port."""
@@ -53,8 +57,10 @@ def create_private(path: Path, content: bytes) -> bool:
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made if need be so that only its owner looks into it."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """The folder, made if need be so that only its owner looks into it, and so are those above it."""
+    if not path.is_dir():
+        private_folder(path.parent)
+        path.mkdir(exist_ok=True, mode=0o700)
     return path
 
 
@@ -69,6 +75,17 @@ def read_required(path: Path, remedy: str) -> bytes:
 def is_plain_name(name: str) -> bool:
     """Whether a name from somebody else may become the name of a file: no separators, no leading dot."""
     return _NAME.fullmatch(name) is not None
+
+
+def look_alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Two of the names that a person may take for each other: by case, by 1, l and I, by 0 and O, by what separates."""
+    seen: dict[str, str] = {}
+    for name in names:
+        spaced = _SEPARATORS.sub("-", name)
+        for shape in {"case " + spaced.casefold(), "form " + spaced.translate(_SAME_FORM)}:
+            if seen.setdefault(shape, name) != name:
+                return seen[shape], name
+    return None
 
 
 def check_party_name(name: str) -> str:

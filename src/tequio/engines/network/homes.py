@@ -38,6 +38,7 @@ from tequio.engines.network.files import (
     check_party_name,
     create_private,
     is_plain_name,
+    look_alike,
     private_folder,
     read_required,
     write_private,
@@ -200,8 +201,13 @@ class CoordinatorHome:
         """Whether that token may enrol a party by that name: it is new, its join never came to its end, or it was
         revoked and the token is for this name."""
         known = self.party(name)
-        return known is None or known.get("pending", False) or (
-            known.get("revoked", False) and self.tokens.name(token) == name)
+        return (known is None and self.taken_for(name) is None) or (known is not None and (
+            known.get("pending", False) or (known.get("revoked", False) and self.tokens.name(token) == name)))
+
+    def taken_for(self, name: str) -> str | None:
+        """An enrolled party's name that may be taken for this one."""
+        pairs = (look_alike((known, name)) for known, facts in self.parties().items() if not facts.get("revoked"))
+        return next((pair[0] for pair in pairs if pair is not None), None)
 
     def forget_pending(self, token: str) -> None:
         """Forget what a token enrolled if that was never confirmed."""
@@ -211,6 +217,10 @@ class CoordinatorHome:
 
     def _refuse_taken(self, name: str) -> None:
         known = self.party(name)
+        if known is None and (alike := self.taken_for(name)) is not None:
+            raise ConfigError(f"the name '{name}' may be taken for that of the party '{alike}'",
+                              remedy="choose a name that differs by more than case, separators, or 1, l and I, or 0 "
+                                     "and O")
         if known is None or known.get("pending") or known.get("revoked"):
             return
         days = days_left(str(known["certificate"]).encode())

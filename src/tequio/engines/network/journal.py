@@ -91,6 +91,8 @@ class Journal:
 
     def end(self) -> None:
         """The run is over: keep the last state only, until `clean` takes it away."""
+        if not self._positions:
+            return  # nothing was done, and nothing is kept
         self._forget(position for position in self._positions if position < max(self._positions))
         write_private(private_folder(self._folder) / _OVER, b"", sync=False)
         self._over = True
@@ -126,7 +128,8 @@ class Journal:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a party's folder holds of a run: how long ago it ended (None: it goes on), and its bytes on the disk."""
+    """What a party's folder holds of a run: how long ago it ended, or was last asked for if it did no work here (None:
+    it goes on), and its bytes on the disk."""
 
     run: str
     days: float | None
@@ -135,15 +138,18 @@ class Kept:
 
 
 def kept_runs(home: PartyHome, now: float) -> list[Kept]:
-    """What is kept of each run that has done tasks here: journal and states, its approval, and what it announced."""
+    """What is kept of each run: journal and states, its approval, and what it announced."""
+    runs, approvals, announced = (home.folder / place for place in ("runs", "approvals", "announced"))
+    names = {path.name for path in runs.glob("*")} | {path.stem for path in approvals.glob("*.json")} | {
+        path.name for path in announced.glob("*")}
     found = []
-    for folder in sorted(path for path in (home.folder / "runs").glob("*") if path.is_dir()):
-        over = folder / _OVER
-        beside = (home.folder / "approvals" / f"{folder.name}.json", home.folder / "announced" / folder.name)
-        paths = (folder, *(path for path in beside if path.exists()))
+    for run in sorted(names):
+        places = (runs / run, approvals / f"{run}.json", announced / run)
+        paths = tuple(path for path in places if path.exists())
         size = sum(path.stat().st_size for place in paths for path in (place, *place.rglob("*")) if path.is_file())
-        days = (now - over.stat().st_mtime) / 86400 if over.exists() else None
-        found.append(Kept(folder.name, days, size, paths))
+        last = [runs / run / _OVER] if (runs / run).exists() else paths
+        days = (now - max(path.stat().st_mtime for path in last)) / 86400 if last[0].exists() else None
+        found.append(Kept(run, days, size, paths))
     return found
 
 

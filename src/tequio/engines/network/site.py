@@ -15,7 +15,13 @@ from msgspec import structs
 from tequio import __version__
 from tequio.data.partition import Split
 from tequio.engines.network.bounded import runner_for
-from tequio.engines.network.files import create_private, private_folder, write_private
+from tequio.engines.network.files import (
+    check_party_name,
+    create_private,
+    look_alike,
+    private_folder,
+    write_private,
+)
 from tequio.engines.network.holding import OwnRows
 from tequio.engines.network.journal import Journal, Record
 from tequio.engines.network.policy import Approvals
@@ -32,7 +38,7 @@ from tequio.engines.network.wire import (
     clipped,
     frame,
 )
-from tequio.errors import EngineError, PermissionDenied, TequioError, crossing
+from tequio.errors import ConfigError, EngineError, PermissionDenied, TequioError, crossing
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Order
 from tequio.federation.population import (
@@ -76,6 +82,7 @@ REHEARSAL = "rehearsal"
 """The key of an announcement which says that the run is only tried out, on made-up rows."""
 
 _MEGABYTE = 1 << 20
+_MOST_RUNS = 1000
 _SPLITS, _ONE_WAY = "split.json", "one way"
 
 
@@ -125,6 +132,10 @@ class Site:
             if REHEARSAL in facts:  # see rehearsal.py
                 raise PermissionDenied("this party rehearses no runs")
             told = read_announcement(facts)
+            _check_names(told.roster)
+            if run not in self._runs and len(self._runs) >= _MOST_RUNS:
+                raise PermissionDenied(f"this party takes part in {_MOST_RUNS:,} runs already",
+                                       remedy="end some of them, or start the party anew")
             judge_run(self.policy, told, self._authority, self._holding.rows)
             if told.share != self._holding.share:
                 raise PermissionDenied("the run is not about the data that this party holds",
@@ -169,6 +180,8 @@ class Site:
             self._telemetry.note("question over", run=run)
         elif engagement is not None:
             engagement.journal.end()
+            if not self._home.run(run).exists():
+                (self._home.folder / "announced" / run).unlink(missing_ok=True)
             erase_secrets(self._home.run(run) / _ONE_WAY)
             self._telemetry.note("run over", run=run)
 
@@ -373,6 +386,21 @@ class Site:
 
             create_private(path, secrets.token_bytes(32))
         return int.from_bytes(hmac.digest(path.read_bytes(), about.encode(), sha256)[:16], "little")
+
+
+def _check_names(roster: Sequence[str] | str) -> None:
+    """A person approves a roster by its names, so that each is plain and none may be taken for another."""
+    if isinstance(roster, str):
+        return
+    try:
+        pair = look_alike([check_party_name(name) for name in roster])
+    except ConfigError as cause:
+        raise PermissionDenied(f"the roster of the run is not plain: {cause.message}", remedy=cause.remedy) from None
+    if len(set(roster)) < len(roster):
+        raise PermissionDenied("the roster of the run has a name more than once", remedy="announce each party once")
+    if pair is not None:
+        raise PermissionDenied(f"two names in the roster of the run look alike: '{pair[0]}' and '{pair[1]}'",
+                               remedy="let one of the two parties join by another name")
 
 
 def _own_digest(terms: str, request: TaskRequest, parts: Sequence[bytes | memoryview], state: Payload) -> str:

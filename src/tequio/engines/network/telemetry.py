@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from datetime import UTC, datetime
+from errno import ENOSPC
 from hashlib import sha256
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, TextIO
@@ -147,7 +148,7 @@ def to_stderr(audit: AuditLog | None) -> Telemetry:
 
 
 _FIRST = "0" * 64
-_LONGEST_TEXT = 500
+_LONGEST_TEXT, _LONGEST_LINE = 500, 1 << 20
 
 
 class AuditLog:
@@ -156,7 +157,10 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        lost = _cut_unfinished(path)
         self._number, self._last = _end_of(path)
+        if lost:
+            self.note("entry lost", bytes=lost, text="the last entry was never written to its end")
 
     def note(self, event: str, **facts: object) -> None:
         """Add an entry."""
@@ -167,7 +171,10 @@ class AuditLog:
             digest = _hash(entry)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(descriptor, json.dumps({**entry, "hash": digest}).encode() + b"\n")
+                line = json.dumps({**entry, "hash": digest}).encode() + b"\n"
+                if (written := os.write(descriptor, line)) != len(line):
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                    raise OSError(ENOSPC, "there is no room for an entry of the audit log")
             finally:
                 os.close(descriptor)
             self._number, self._last = self._number + 1, digest
@@ -199,6 +206,18 @@ def _entries(path: Path) -> Iterator[tuple[int, Document]]:
                 yield number, json.loads(line)
             except ValueError:
                 yield number, {}
+
+
+def _cut_unfinished(path: Path) -> int:
+    """Take a last line without an end off a log, which a crash left there; how many bytes it had."""
+    if not path.exists():
+        return 0
+    with path.open("rb+") as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(length - _LONGEST_LINE, 0))
+        lost = len(file.read().rpartition(b"\n")[2])
+        file.truncate(length - lost)
+    return lost
 
 
 def _end_of(path: Path) -> tuple[int, str]:

@@ -46,6 +46,7 @@ class ID3(Scoring):
     Parameters:
         depth: most conditions from the root to a leaf (0: half as many as there are columns)
         min_split: rows that a node needs to be split, as a number or as a share of all rows
+        min_leaf: rows that each leaf needs; a category that no row has is no matter
         children: domain (a child for each category of the schema; one without rows has its parent's class shares)
             or observed (a child only for categories met at the node)
         ccp_alpha: bits, as a share of all rows, that each leaf more has to tell, or its branch is cut off again (0: no
@@ -54,6 +55,7 @@ class ID3(Scoring):
 
     depth: Annotated[int, Ge(0)] = 0
     min_split: SplitSize = 2
+    min_leaf: Annotated[int, Ge(1)] = 1
     children: Children = "domain"
     ccp_alpha: Annotated[float, Ge(0)] = 0.0
 
@@ -67,24 +69,24 @@ class ID3(Scoring):
         categories, classes = Categories.of(data.schema), data.schema.target.size
         counts_of = counts_of_rows(rows.astype(np.int64), labels, categories, classes, weights)
         tree = grow_id3(counts_of, categories, classes, depth=self.depth, min_split=self.min_split,
-                        children=self.children)
+                        min_leaf=self.min_leaf, children=self.children)
         cost = weighted_impurity(tree.counts, "entropy") / tree.support[0]
         return without_weak_branches(tree, self.ccp_alpha, cost) if self.ccp_alpha else tree
 
     def growth(self, columns: int) -> MixedGrowth:
         """How a tree of numbers, categories and missing values grows."""
-        return MixedGrowth(self.depth or max(columns // 2, 1), self.min_split, multiway=True, impurity="entropy",
-                           observed=self.children == "observed", ccp_alpha=self.ccp_alpha)
+        return MixedGrowth(self.depth or max(columns // 2, 1), self.min_split, self.min_leaf, multiway=True,
+                           impurity="entropy", observed=self.children == "observed", ccp_alpha=self.ccp_alpha)
 
 
 def grow_id3(counts_of: CountsOf, categories: Categories, classes: int, *, depth: int = 0, min_split: float = 2,
-             children: Children = "domain") -> Tree:
+             min_leaf: int = 1, children: Children = "domain") -> Tree:
     """Grow a tree from tables of counts, whoever counted: one party, or many whose tables were added.
 
     `counts_of(tree, nodes)` gives the table (nodes, categories, classes) of the rows that the tree, as far as it has
     grown, takes to these nodes. It is asked once a level, the root first.
     """
-    growth = _Growth(categories, classes, children)
+    growth = _Growth(categories, classes, children, min_leaf)
     nodes = np.zeros(1, dtype=np.int64)
     for _ in range(depth or max(len(categories.sizes) // 2, 1)):
         new = [growth.split(part, counts_of(growth.tree(), part), min_split)
@@ -98,7 +100,8 @@ def grow_id3(counts_of: CountsOf, categories: Categories, classes: int, *, depth
 class _Growth:
     """The arrays of a tree that is still growing, and which columns lie above each node."""
 
-    def __init__(self, categories: Categories, classes: int, children: Children) -> None:
+    def __init__(self, categories: Categories, classes: int, children: Children, min_leaf: int) -> None:
+        self.min_leaf = min_leaf
         self.categories, self.sizes, self.only_observed = categories, np.array(categories.sizes), children == "observed"
         self.feature = np.full(1, LEAF)
         self.children = np.full((1, self.sizes.max()), LEAF)
@@ -123,12 +126,18 @@ class _Growth:
     def split(self, nodes: NDArray[np.int64], table: NDArray[np.float64], min_split: float) -> NDArray[np.int64]:
         """Split the nodes on their best columns where that tells anything; gives the new nodes."""
         self.counts[nodes] = table[:, :self.sizes[0]].sum(axis=1)
-        gain = np.where(self.used[nodes], -np.inf, information_gain(table, self.categories))
+        gain = np.where(self.used[nodes] | self._too_small(table), -np.inf, information_gain(table, self.categories))
         best = gain.max(axis=1, keepdims=True)
         column = (gain >= best - _SAME_GAIN).argmax(axis=1)
         large = self.counts[nodes].sum(axis=1) >= smallest_split(min_split, float(self.counts[0].sum()))
         splits = np.flatnonzero((best[:, 0] > _SAME_GAIN) & large)
         return self._add_children(nodes[splits], column[splits], table[splits])
+
+    def _too_small(self, table: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(nodes, columns) whether a category would make a leaf of too few rows."""
+        rows = table.sum(axis=2)
+        few = (self.min_leaf > 1) & (rows > 0) & (rows < self.min_leaf)  # noise may leave any count its fractions
+        return np.logical_or.reduceat(few, self.categories.starts, axis=1)
 
     def _add_children(self, nodes: NDArray[np.int64], column: NDArray[np.int64],
                       table: NDArray[np.float64]) -> NDArray[np.int64]:
