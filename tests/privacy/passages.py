@@ -72,7 +72,8 @@ class Asking(Averaging):
         bare = any(stage.mechanism is not None and stage.mechanism.protects == "sums" for stage in self.stages)
         replies = federation.ask(federation.everyone(), send_something, {}, settings=Bareness(bare=bare),
                                  stages=self.way)
-        return State(aggregate(self, federation, state, replies, state.model, by="uniform").update, {"replies": replies})
+        mean = aggregate(self, federation, state, replies, state.model, by="uniform")
+        return State(mean.update, {"replies": replies})
 
 
 @dataclass(frozen=True)

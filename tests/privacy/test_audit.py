@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tequio.privacy.accounting import epsilon_lower_bound
+from tequio.privacy.auditing import epsilon_lower_bound
 from tequio.privacy.central import CentralDP
 
 from .conftest import released, tellers

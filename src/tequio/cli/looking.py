@@ -77,47 +77,49 @@ def probe(
                                                      "given again (default: all that suit the run).")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the "
                                                         "attacks that are named, such as batch=8.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that train shadow models for attacks on membership "
+                                         "(0: one a core).")] = 0,
     picture: Annotated[str, typer.Option(metavar="FILE", help="Draw rows and what gradient inversion (or, with "
                                          "--attack batch-inversion, that of batches) makes of them in each run (image "
                                          "data) into this PNG file.", show_default=False)] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Attack what runs gave away: rows, members, properties and labels, from updates, models and messages.
 
     Success stands with its 95 % interval beside that of guessing, and what the attack assumes below. Attacks on updates
     look on as the coordinator, and as somebody who sees models only. Nothing is sent anywhere: the attacks play rounds
-    of their own in this process.
+    of their own on this machine. Stop it whenever you like: shadow models that are trained are kept.
     """
+    from tequio.cli.run import printing, shown_progress
     from tequio.errors import ConfigError
     from tequio.experiments.config.toml import parse_setting
     from tequio.experiments.running.results import Result
     from tequio.experiments.running.store import find_folder
-    from tequio.probing.probe import assumption, probe_table
+    from tequio.probing.probe import SHOWN, assumption, probe_table
     from tequio.registry import build
 
     if overrides and not attack:
         raise ConfigError("--set changes parameters of attacks that are named",
                           remedy="add --attack NAME, as in --attack batch-inversion --set batch=8")
-    results = [Result(find_folder(run)) for run in runs]
-    table = probe_table(results, attack or (), dict(map(parse_setting, overrides or ())))
-    if picture:
-        from pathlib import Path
+    results, settings = [Result(find_folder(run)) for run in runs], dict(map(parse_setting, overrides or ()))
+    with printing(as_json) as write, shown_progress(quiet) as listen:
+        table = probe_table(results, attack or (), settings, workers=workers, listen=listen)
+        if picture:
+            from tequio.views.privacy import draw_reconstructions
 
-        from tequio.views.privacy import draw_reconstructions
-
-        settings = dict(map(parse_setting, overrides or ()))
-        batch = build("probe", "batch-inversion", settings) if "batch-inversion" in (attack or ()) else None
-        draw_reconstructions(results, Path(picture), batch)
-    if as_json:
-        typer.echo(json.dumps({"probes": table.rows}))
-        return
+            batch = build("probe", "batch-inversion", settings) if "batch-inversion" in (attack or ()) else None
+            draw_reconstructions(results, Path(picture), batch)
+        if as_json:
+            write(json.dumps({"probes": table.rows}))
+            return
     from rich.console import Console
 
     from tequio.views.privacy import plain_table
 
     for result in results:
         rows = [row for row in table if row["run"] == result.folder.name]
-        columns = [column for column in table.columns if column != "run"]
+        columns = [column for column in SHOWN if column in table.columns]
         console = Console(highlight=False)
         console.print(plain_table(result.folder.name, table, columns, rows))
         for name in dict.fromkeys(str(row["attack"]) for row in rows):

@@ -207,14 +207,23 @@ def run_cells(cells: Sequence[tuple[Config, Path]], workers: int, dataset: Rows 
     The first cell that fails ends the sweep; what the others have done is kept in their checkpoints.
     """
     folder = _shared(dataset)
-    processes = [_start(folder) for _ in range(workers)]
+    orders = [{"config": resolved(config), "folder": str(place.resolve())} for config, place in cells]
     try:
-        _hand_out(cells, processes, begin)
+        run_orders(__name__, NO_DATASET if folder is None else str(folder), orders, workers, begin)
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_orders(module: str, argument: str, orders: Sequence[Given], workers: int,
+               begin: Callable[[int], None]) -> None:
+    """Have orders carried out by that many processes of a module that calls `carry_out`; the first error ends it."""
+    processes = [_start(module, argument) for _ in range(workers)]
+    try:
+        _hand_out(orders, processes, begin)
     finally:
         for process in processes:
             process.close()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -223,18 +232,18 @@ class _Process:
     orders: IO[str]
     answers: IO[str]
 
-    def give(self, config: Config, folder: Path) -> None:
-        self.orders.write(json.dumps({"config": resolved(config), "folder": str(folder.resolve())}) + "\n")
+    def give(self, order: Given) -> None:
+        self.orders.write(json.dumps(order) + "\n")
         self.orders.flush()
 
     def hear(self) -> None:
-        """The end of a cell; an error if it was not a good one."""
+        """The end of an order; an error if it was not a good one."""
         line = self.answers.readline()
         if not line:
-            raise EngineError(f"a process that ran cells of the sweep ended with code {self.process.wait()}",
-                              remedy="it may have run out of memory: use fewer workers; finished cells are kept")
+            raise EngineError(f"a process that ran some of many runs ended with code {self.process.wait()}",
+                              remedy="it may have run out of memory: use fewer workers; what is finished is kept")
         answer = json.loads(line)
-        if "error" in answer:
+        if answer:
             raise RunError(f"{answer['folder']}: {answer['error']}", remedy=answer["remedy"])
 
     def close(self) -> None:
@@ -245,24 +254,23 @@ class _Process:
         self.answers.close()
 
 
-def _start(folder: Path | None) -> _Process:
-    command = [sys.executable, "-m", "tequio.experiments.sweep", NO_DATASET if folder is None else str(folder)]
-    process = subprocess.Popen(command, env={**os.environ, **ONE_THREAD}, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+def _start(module: str, argument: str) -> _Process:
+    process = subprocess.Popen([sys.executable, "-m", module, argument], env={**os.environ, **ONE_THREAD},
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     return _Process(process, process.stdin, process.stdout)
 
 
-def _hand_out(cells: Sequence[tuple[Config, Path]], processes: list[_Process], begin: Callable[[int], None]) -> None:
-    waiting = list(enumerate(cells))
+def _hand_out(orders: Sequence[Given], processes: list[_Process], begin: Callable[[int], None]) -> None:
+    waiting = list(enumerate(orders))
     with DefaultSelector() as busy:
         free = list(processes)
         while waiting or busy.get_map():
             while waiting and free:
-                number, cell = waiting.pop(0)
+                number, order = waiting.pop(0)
                 begin(number)
-                free[-1].give(*cell)
+                free[-1].give(order)
                 busy.register(free[-1].answers, EVENT_READ, free.pop())
             for key, _ in busy.select():
                 busy.unregister(key.fileobj)
@@ -292,25 +300,31 @@ def _opened(folder: Path) -> Loaded:
     return Loaded(parts[0], parts[1])
 
 
-def main() -> None:
-    """A process of a sweep: cells come in on stdin, what became of them goes out on stdout."""
+def carry_out(work: Callable[[Given], None]) -> None:
+    """In a process of `run_orders`: orders come in on stdin, each with its folder, their ends go out on stdout."""
     one_thread()
-    place = sys.argv[1]
-    dataset = None if place == NO_DATASET else _opened(Path(place))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
     for line in sys.stdin:
-        print(json.dumps(_run_cell(json.loads(line), dataset)), file=answers, flush=True)
+        order, answer = json.loads(line), {}
+        try:
+            work(order)
+        except TequioError as cause:
+            answer = {"folder": Path(order["folder"]).name, "error": cause.message, "remedy": cause.remedy}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
-def _run_cell(order: Given, dataset: Rows | None) -> dict[str, str]:
-    folder = Path(order["folder"])
-    try:
+def main() -> None:
+    """A process of a sweep."""
+    place = sys.argv[1]
+    dataset = None if place == NO_DATASET else _opened(Path(place))
+
+    def run_cell(order: Given) -> None:
+        folder = Path(order["folder"])
         config = complete({**order["config"], "engine": {"name": "local", "workers": 1}}, source=folder.name)
         run_config(config, dataset=dataset, folder=folder)
-    except TequioError as cause:
-        return {"folder": folder.name, "error": cause.message, "remedy": cause.remedy}
-    return {"folder": folder.name}
+
+    carry_out(run_cell)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ class Roster:
 @dataclass(frozen=True, eq=False)
 class Population:
     """Who the parties are and what each holds. `overrides` are per-party settings (its own hyper-parameters), `pinned`
-    is the roster of parties that are not simulated."""
+    is the roster of parties that are not simulated, `split_seed` what the split follows from where that is not the
+    seed."""
 
     dataset: Dataset
     partition: Partition
@@ -85,6 +86,7 @@ class Population:
     overrides: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     _views: OrderedDict[int, PartyData] = field(default_factory=OrderedDict, repr=False)
     pinned: Roster | None = None
+    split_seed: int | None = None
 
     def __post_init__(self) -> None:
         for name in RESERVED_NAMES:
@@ -136,20 +138,20 @@ class Population:
         return self.partition.view(self.dataset, party)
 
     def _split(self, party: int) -> PartyData:
-        mine = self.whole(party)
+        mine, seed = self.whole(party), self.seed if self.split_seed is None else self.split_seed
         if not self.split.validation and not self.split.test:
             nothing = mine.take(np.empty(0, dtype=np.int64))
             return PartyData(mine, nothing, nothing)
         if self.partition.columns is not None:
-            parts = self._split_by_row(self.partition.party_rows(party))
+            parts = self._split_by_row(self.partition.party_rows(party), seed)
         else:
             labels = strata(mine).codes if self.split.stratify and mine.schema.target.kind != "none" else None
-            parts = split_rows(len(mine), self.split, stream(self.seed, "split", party=party), labels)
+            parts = split_rows(len(mine), self.split, stream(seed, "split", party=party), labels)
         return PartyData(*(mine.take(rows) for rows in parts))
 
-    def _split_by_row(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
+    def _split_by_row(self, rows: NDArray[np.integer[Any]], seed: int) -> tuple[NDArray[np.int64], ...]:
         """Parties that hold different columns of one row put it into the same part."""
-        luck = stream(self.seed, "split").random(len(self.dataset))[rows]
+        luck = stream(seed, "split").random(len(self.dataset))[rows]
         test = luck < self.split.test
         validation = ~test & (luck < self.split.test + self.split.validation)
         return tuple(np.flatnonzero(part) for part in (~test & ~validation, validation, test))

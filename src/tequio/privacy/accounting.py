@@ -1,4 +1,4 @@
-"""Epsilon from both sides: accountants bound it from above by what was released, audits from below by what was seen.
+"""Epsilon from above: accountants bound it by what was released. From below audits do, by what was seen.
 
 A release says how much noise there was in units of the sensitivity, and how its contributors were drawn. Which
 sensitivity that is, and which neighbouring relation it belongs to, is the mechanism's business.
@@ -6,11 +6,6 @@ sensitivity that is, and which neighbouring relation it belongs to, is the mecha
 Mironov: Renyi differential privacy, CSF 2017. Koskela, Jalko, Honkela: Computing tight differential privacy guarantees
 using FFT, AISTATS 2020. Wang, Balle, Kasiviswanathan: Subsampled Renyi differential privacy and analytical moments
 accountant, AISTATS 2019. Balle, Wang: Improving the Gaussian mechanism for differential privacy, ICML 2018.
-
-Jagielski, Ullman, Oprea: Auditing differentially private machine learning: how private is private SGD?, NeurIPS 2020.
-An attacker who guesses from what a run released whether a party took part is right in some share of the cases. Under
-(epsilon, delta) these shares are bounded, so that the shares seen in an audit bound epsilon from below. A bound above
-what a ledger claims means that the mechanism is broken; one below proves nothing, but says more the closer it comes.
 """
 
 from __future__ import annotations
@@ -31,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from numpy.typing import ArrayLike, NDArray
-
+    from numpy.typing import NDArray
 
 Accountant = Literal["pld", "rdp"]
 Shape = Literal["gaussian", "discrete-gaussian", "laplace", "skellam"]
@@ -282,44 +276,3 @@ def _library() -> ModuleType:
         return import_module("dp_accounting")
     except ImportError as cause:
         raise MissingExtra("dp-accounting", "privacy", "privacy accounting") from cause
-
-
-def epsilon_lower_bound(inside: ArrayLike, outside: ArrayLike, delta: float, confidence: float = 0.95) -> float:
-    """Epsilon is at least this with that confidence, by scores of runs with the party and of runs without it.
-
-    The guess is a threshold on the score, and which side of it means what. Both are chosen on the first half of the
-    runs and judged on the second.
-    """
-    with_it, without = np.asarray(inside, dtype=np.float64), np.asarray(outside, dtype=np.float64)
-    halves = [len(with_it) // 2, len(without) // 2]
-    threshold, side = _best_guess(with_it[:halves[0]], without[:halves[1]], delta)
-    return _bound(threshold, side, with_it[halves[0]:], without[halves[1]:], delta, (1 - confidence) / 2)
-
-
-def _best_guess(inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float) -> tuple[float, float]:
-    thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.01, 0.99, 99))
-    guesses = [(threshold, side) for threshold in thresholds for side in (1.0, -1.0)]
-    return max(guesses, key=lambda guess: _bound(guess[0], guess[1], inside, outside, delta, 0.025))
-
-
-def _bound(threshold: float, side: float, inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float,
-           risk: float) -> float:
-    """ln((true positives - delta) / false positives) and the same with both turned round, at their safe ends."""
-    hits, alarms = (int(np.count_nonzero(side * (scores - threshold) > 0)) for scores in (inside, outside))
-    quiet, missed = len(outside) - alarms, len(inside) - hits
-    ratios = [(_least(hits, len(inside), risk) - delta) / _most(alarms, len(outside), risk),
-              (_least(quiet, len(outside), risk) - delta) / _most(missed, len(inside), risk)]
-    return max(log(max(*ratios, 1.0)), 0.0)
-
-
-def _least(successes: int, trials: int, risk: float) -> float:
-    """Clopper and Pearson's lower end of a share."""
-    from scipy.stats import beta
-
-    return float(beta.ppf(risk, successes, trials - successes + 1)) if successes else 0.0
-
-
-def _most(successes: int, trials: int, risk: float) -> float:
-    from scipy.stats import beta
-
-    return float(beta.ppf(1 - risk, successes + 1, trials - successes)) if successes < trials else 1.0

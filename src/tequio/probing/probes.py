@@ -2,66 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
+from annotated_types import Ge, MultipleOf
 
-from tequio.attacks.privacy.inference import (
-    by_shadows,
-    by_threshold,
-    class_losses,
-    is_recognised,
-    structural_similarity,
-)
+from tequio import registry
+from tequio.algorithms.vertical.vertical import VerticalAlgorithm
+from tequio.attacks.privacy.inference import is_recognised, structural_similarity
 from tequio.attacks.privacy.inversion import representatives
-from tequio.federation.rng import stream
-from tequio.learners.learner import LocalTraining
-from tequio.probing.probe import interval
+from tequio.attacks.privacy.membership import lira_offline, lira_online, measured, rmia, rmia_offline
+from tequio.federation.algorithm import part_types
+from tequio.probing.probe import Probe, interval
+from tequio.probing.shadows import shadows_of, train_shadows
 from tequio.probing.target import ProbeOfAveraging, probed
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tequio.data.dataset import Dataset
+    from tequio.attacks.privacy.membership import Floats, Shadows
+    from tequio.experiments.config.tables import Config
+    from tequio.experiments.running.recording import Listener
     from tequio.experiments.running.results import Result
     from tequio.learners.learner import Arrays
     from tequio.probing.probe import View
-    from tequio.probing.target import Probed
 
 
-_MOST_ROWS, _SHADOWS, _MOST_EPOCHS = 2000, 4, 40
-
-
-@register("probe", "membership-inference", paper="Yeom et al., 2018; Carlini et al., 2022")
 @dataclass(frozen=True)
-class MembershipInference(ProbeOfAveraging):
-    """Rows that the parties trained on, told from others by their loss, alone and beside shadow models.
+class ByShadows(Probe):
+    """Membership of rows, told beside shadow models. `success` is the area under the ROC curve."""
 
-    `success` is the share of right guesses where members and others are equally many.
-    """
+    assumes: ClassVar[str] = ("the rows in question (half of them members), which party has or would have each, the "
+                              "rest of the training rows, and how the run was made, but not its seed")
+    shadows: Annotated[int, Ge(4), MultipleOf(2)] = 16
+    offline: bool = False
 
-    assumes: ClassVar[str] = "rows of the same kind (the test rows), the training, and for the threshold its mean loss"
+    def suits(self, config: Config) -> bool:
+        """Whether parties that hold whole rows train a model together."""
+        algorithm = cast("type", registry.find("algorithm", config.algorithm["name"]).component)
+        return "learner" in part_types(algorithm) and not issubclass(algorithm, VerticalAlgorithm)
+
+    def get_ready(self, result: Result, workers: int, listen: Listener) -> None:
+        """Train the shadows that are missing."""
+        train_shadows(result, self.shadows, workers, listen)
 
     def attempt(self, result: Result, view: View) -> dict[str, float]:
         """All views see the same model."""
-        run = probed(result)
-        rng, learner = stream(run.seed, "probe membership"), run.algorithm.learner
-        half = rng.permutation(len(run.own))
-        others, known = run.own.take(half[::2]), run.own.take(half[1::2])
-        members = _some_members(run, rng)
-        model = cast("Arrays", run.result.model)
+        shadows, is_member = shadows_of(result, self.shadows)
+        return measured(self.scores(shadows), is_member)
 
-        def losses(of: Arrays, rows: Dataset) -> NDArray[np.float64]:
-            return class_losses(learner.predict(of, rows), rows.target)
+    @abstractmethod
+    def scores(self, shadows: Shadows) -> Floats:
+        """Of each row, the higher the surer it is a member."""
 
-        inside, outside = losses(model, members), losses(model, others)
-        found = by_threshold(inside, outside)
-        shadows = [np.concatenate([losses(shadow, members), losses(shadow, others)])
-                   for shadow in _shadow_models(run, known, rng)]
-        return {**found, "success": (1 + found["advantage"]) / 2, "guess": 0.5, **by_shadows(inside, outside, shadows),
-                "attempts": float(len(members) + len(others))}
+
+@register("probe", "lira", paper="Carlini et al., 2022")
+@dataclass(frozen=True)
+class LiRA(ByShadows):
+    """Rows that the parties trained on, told by how likely the model's answer is from models with a row and without it.
+
+    Parameters:
+        shadows: models to train like the run, each on another half of the rows; an even number
+        offline: compare with models without the row only, as one can who hears of the row afterwards
+    """
+
+    def scores(self, shadows: Shadows) -> Floats:
+        """Ratios of likelihoods."""
+        return lira_offline(shadows) if self.offline else lira_online(shadows)
+
+
+@register("probe", "rmia", paper="Zarifzadeh et al., 2024")
+@dataclass(frozen=True)
+class RMIA(ByShadows):
+    """Rows that the parties trained on, told by how many rows they outdo in gain of probability; good with few shadows.
+
+    Parameters:
+        shadows: models to train like the run, each on another half of the rows; an even number
+        offline: compare with models without the row only, as one can who hears of the row afterwards
+    """
+
+    def scores(self, shadows: Shadows) -> Floats:
+        """Shares of rows that are outdone."""
+        return rmia_offline(shadows) if self.offline else rmia(shadows)
 
 
 @register("probe", "class-reconstruction", paper="Fredrikson et al., 2015")
@@ -85,26 +108,3 @@ class ClassReconstruction(ProbeOfAveraging):
         likeness = [structural_similarity(mean, made[label], high - low)
                     for label, mean in zip(present, means, strict=True)]
         return {**interval(sum(hits), len(hits)), "guess": 1 / len(present), "ssim": float(np.mean(likeness))}
-
-
-def _some_members(run: Probed, rng: np.random.Generator) -> Dataset:
-    """Rows that parties trained on, at most so many, from all of them alike."""
-    population = run.scenario.population
-    parties = [population.view(party).train for party in range(len(population))]
-    everything = np.concatenate([np.asarray(mine.rows) for mine in parties])
-    chosen = rng.permutation(len(everything))[:_MOST_ROWS]
-    return replace(parties[0], rows=everything[np.sort(chosen)])
-
-
-def _shadow_models(run: Probed, known: Dataset, rng: np.random.Generator) -> list[Arrays]:
-    """Models of the attacker's own, each trained on half of its rows for as long as the run."""
-    algorithm, config = run.algorithm, run.result.config
-    local = algorithm.local
-    plain = LocalTraining(epochs=min(config.rounds * max(local.epochs, 1), _MOST_EPOCHS), batch=local.batch or 32,
-                          optimizer=local.optimizer, learning_rate=local.learning_rate)
-    models = []
-    for _ in range(_SHADOWS):
-        rows = known.take(rng.permutation(len(known))[:max(len(known) // 2, 1)])
-        fresh = algorithm.learner.initial(run.scenario.population.schema, rng)
-        models.append(algorithm.learner.train(fresh, rows, plain, rng).model)
-    return models

@@ -220,9 +220,8 @@ COMPARISONS = {
     "rows_recognised_by_coordinator": leaked("gradient-inversion", "coordinator", "success"),
     "row_psnr": leaked("gradient-inversion", "released", "psnr"),
     "row_psnr_at_coordinator": leaked("gradient-inversion", "coordinator", "psnr"),
-    "membership_advantage": leaked("membership-inference", "released", "advantage"),
-    "membership_area": leaked("membership-inference", "released", "area"),
-    "membership_area_by_shadows": leaked("membership-inference", "released", "shadow_area"),
+    "membership_by_lira": leaked("lira", "released", "success"),
+    "membership_by_rmia": leaked("rmia", "released", "success"),
     "property_told_to_coordinator": leaked("property-inference", "coordinator", "success"),
     "property_area_at_coordinator": leaked("property-inference", "coordinator", "area"),
     **{f"batch_of_{batch}_recognised": leaked("batch-inversion", "coordinator", "success", batch=batch)

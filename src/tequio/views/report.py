@@ -1,6 +1,7 @@
 """A report: one HTML file that needs nothing else, of one run or of many, for a screen, a phone and for paper.
 
-Below the page are the sections that look inside runs: who holds what, labels, trust, trees, privacy, leakage, settings.
+Below the page are the sections that look inside runs: who holds what, labels, trust, trees, privacy, attacks,
+leakage, settings.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tequio.experiments.running.table import read_csv, shown
 from tequio.experiments.showing.comparison import Sheet, sheet_html
 from tequio.experiments.showing.trees import tree_svg
 from tequio.learners.trees.tree import Tree
+from tequio.probing.probe import SHOWN, assumption, stored_table, with_interval
 from tequio.views.charts import heat_chart
 from tequio.views.heatmap import heatmap_of
 from tequio.views.parties import scores_by_label
@@ -132,6 +134,11 @@ def privacy(material: Material) -> Section | None:
     return _each(material, "privacy", "Privacy", _privacy)
 
 
+def attacks(material: Material) -> Section | None:
+    """How attacks on privacy did, where the runs were probed."""
+    return _each(material, "attacks", "Attacks on privacy", _attacks)
+
+
 def leakage(material: Material) -> Section | None:
     """Who saw what in a run between parties that hold different columns."""
     return _each(material, "leakage", "Who saw what", _leakage)
@@ -206,6 +213,19 @@ def _privacy(result: Result) -> str:
         _plain(told) if told else "")
 
 
+def _attacks(result: Result) -> str:
+    table = stored_table(result)
+    if not len(table):
+        return ""
+    columns = [column for column in SHOWN if column not in ("low", "high")]
+    lines = tuple(tuple(with_interval(row) if column == "success" else shown(row[column]) for column in columns)
+                  for row in table)
+    names = dict.fromkeys(map(str, table["attack"]))
+    assumed = "".join(f"<li>{escape(name)}: {escape(assumption(name))}</li>" for name in names)
+    return sheet_html(Sheet("what attacks found, beside guessing", tuple(columns), lines)) + \
+        f"<details><summary>What they assume</summary><ul>{assumed}</ul></details>"
+
+
 def _leakage(result: Result) -> str:
     path = result.folder / LEAKAGE
     if not path.is_file():
@@ -243,6 +263,6 @@ def _text(value: Any) -> str:
 
 _SECTIONS = (overview, warnings, comparison, curves, data,
              parties, labels, selection, trust,
-             trees, privacy, leakage, costs,
+             trees, privacy, attacks, leakage, costs,
              runs, settings)
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tequio.attacks.privacy.inference import squared_error
-from tequio.attacks.privacy.inversion import dense_row, first_dense_layer, label_of, reconstructed
+from tequio.attacks.privacy.inversion import dense_row, first_dense_layer, label_of, reconstructed, representatives
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.errors import ConfigError
+from tequio.learners.linear import SGDClassifier
 from tequio.learners.zoo import MLP, Logistic
 
 CLASSES = ("a", "b", "c", "d")
@@ -63,3 +64,14 @@ def test_layers_that_rows_do_not_enter_are_not_taken_for_dense_ones():
     assert first_dense_layer(convolution, SCHEMA) is None
     with pytest.raises(ConfigError, match="bias of the output layer"):
         label_of({"only.weight": np.zeros((4, 16))}, 4)
+
+
+def test_representatives_of_a_linear_model_raise_what_the_class_likes():
+    schema = Schema.of_numbers("xyz", Target("classes", ("a", "b", "c")))
+    model = {"output.weight": 5 * np.eye(3, dtype=np.float32), "output.bias": np.zeros(3, np.float32)}
+    made = representatives(Logistic(), schema, model, (0.0, 1.0))
+    assert (np.argmax(made, axis=1) == [0, 1, 2]).all()
+    assert made.min() >= 0
+    assert made.max() <= 1
+    with pytest.raises(ConfigError, match="no gradient to follow"):
+        representatives(SGDClassifier(), schema, model, (0.0, 1.0))

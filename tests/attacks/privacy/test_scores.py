@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tequio.attacks.privacy.inference import (
-    advantage,
-    found_at,
+    flat,
     is_recognised,
     signal_to_noise,
     squared_error,
     structural_similarity,
+    told,
 )
 
 ROW = np.array([[0.0, 1.0], [0.5, 0.25]])
@@ -32,7 +32,14 @@ def test_a_row_is_recognised_at_any_brightness_but_not_by_a_blank_guess():
     assert not is_recognised(ROW, decoys[4], decoys)
 
 
-def test_members_told_by_hand():
-    is_member = np.array([True, True, True, True, False, False])
-    assert advantage(np.array([True, True, True, False, True, False]), is_member) == 0.25
-    assert found_at(np.array([5.0, 4.0, 1.0, 0.0, 3.0, 2.0]), is_member, 0.01) == 0.5
+def test_a_property_that_shifts_updates_is_told_and_one_that_does_not_is_not():
+    draw = np.random.default_rng(0)
+    had, have = np.arange(100) % 2 == 0, np.arange(60) % 3 == 0
+
+    def made(marks, shift):
+        return flat([{"a": draw.standard_normal((2, 3)) + shift * mark, "b": draw.standard_normal(2)}
+                     for mark in marks])
+
+    assert (((told(made(had, 3.0), had, made(have, 3.0)) > 0.5) == have).mean()) > 0.95
+    blind = told(made(had, 0.0), had, made(have, 0.0))
+    assert abs(blind[have].mean() - blind[~have].mean()) < 0.2

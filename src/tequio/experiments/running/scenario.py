@@ -37,7 +37,7 @@ from tequio.models.rows import Reading
 from tequio.privacy.dataset_ledger import DatasetLedger, fingerprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tequio.privacy.ledger import Ledger
 
     Kept = tuple[Dataset | None, ...]
+    Dealt = Callable[[Population, Dataset | None], Population]
     Applied = tuple[Fitted, dict[str, Fitted]]
 
 
@@ -87,8 +88,11 @@ class Scenario:
     rows: str = ""
 
 
-def make_scenario(config: Config, dataset: Rows | None = None) -> Scenario:
-    """Load, hold out, deal, check; anything wrong with the data is said before work starts."""
+def make_scenario(config: Config, dataset: Rows | None = None, *, dealt: Dealt | None = None) -> Scenario:
+    """Load, hold out, deal, check; anything wrong with the data is said before work starts.
+
+    `dealt` may deal other rows to the parties, before rows are prepared, given the coordinator's own.
+    """
     check_rules(config)
     train, test = _coordinator_data(config, dataset)
     whole = train
@@ -104,6 +108,7 @@ def make_scenario(config: Config, dataset: Rows | None = None) -> Scenario:
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
     config = with_steps(config, population, algorithm)
+    population = dealt(population, test) if dealt is not None else population
     population, (test, validation, root), fitted = prepared(population, (test, validation, root), config.data)
     hostility, rules, clock = make_hostility(config, population), Rules(**config.rules), make_clock(config, population)
     check_pooling(algorithm.components, population.schema)

@@ -35,7 +35,7 @@ Plain = dict[str, Any]
 
 CONFIG, EVENTS, METRICS, PARTIES = "config.toml", "events.jsonl", "metrics.csv", "parties.csv"
 LABELS, PARTICIPATION = "labels.csv", "participation.csv"
-MESSAGES, LEAKAGE, PROBES = "messages.csv", "leakage.csv", "probes.json"
+MESSAGES, LEAKAGE, PROBES, SHADOWS = "messages.csv", "leakage.csv", "probes.json", "shadows"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
 STOPPED, SCHEMA = "stopped.json", "schema.json"
 BASELINES, MODELS = "baselines", "models"
