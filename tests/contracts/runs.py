@@ -20,7 +20,7 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
             "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
-WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "vertical-linear", "vertical-logistic"}
+WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "vertical-linear", "vertical-logistic", "vertical-poisson"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
     "boosted-trees": {"depth": 2, "bins": 8}, "cart": {"depth": 3}, "xgboost": {"depth": 2},
@@ -32,10 +32,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
     "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedbuff": {"buffer": 3}, "semisync": {"period": 5.0},
     "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "secureboost": SEALED, "vertical-linear": SEALED,
-    "vertical-logistic": SEALED, "vertical-forest": {**SEALED, "bins": 8, "together": 3}}
+    "vertical-logistic": SEALED, "vertical-poisson": SEALED, "vertical-forest": {**SEALED, "bins": 8, "together": 3}}
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
-ON_COLUMNS = {"secureboost", "split-nn", "vertical-forest", "vertical-linear", "vertical-logistic"}
+ON_COLUMNS = {"secureboost", "split-nn", "vertical-forest", "vertical-linear", "vertical-logistic", "vertical-poisson"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 WITHOUT_LOCAL = {"statistics", "federated-id3", "fedrf", "simfl", "histogram-gbdt", "icdta4fl", "icdta4fl-plus",
                  "kmeans", "secureboost", "vertical-forest", "xgboost-bagging", "xgboost-cyclic"}
@@ -66,7 +66,7 @@ def data_of(name: str) -> dict[str, Any]:
     """The table [data] for an algorithm: rows that were made up, and how they are dealt."""
     whole = {"test": 0.2, "split": {"validation": 0.1, "test": 0.2}, "one_class": "allow", "prepare": []}
     if name in ON_COLUMNS:
-        content = rows(number=name == "vertical-linear", ids=True)
+        content = rows(number=name == "vertical-linear", counts=name == "vertical-poisson", ids=True)
         return {**whole, "name": content, "target": "y", "id": "id",
                 "partition": {"name": "columns", "parties": 3, "overlap": 0.8, "key_holder": True}}
     if name in ON_LABELS:
@@ -81,8 +81,9 @@ def data_of(name: str) -> dict[str, Any]:
     return {**whole, "name": content, "target": "y", "partition": partition}
 
 
-def rows(count: int = 150, *, number: bool = False, categories: bool = False, ids: bool = False) -> dict[str, Any]:
-    """A learnable table: four columns (numbers, or three categories each) and two classes or a number."""
+def rows(count: int = 150, *, number: bool = False, counts: bool = False, categories: bool = False,
+         ids: bool = False) -> dict[str, Any]:
+    """A learnable table: four columns (numbers, or three categories each) and two classes, a number or a count."""
     draw = np.random.default_rng(0)
     features = draw.standard_normal((count, 4)).astype(np.float32)
     score = features @ np.array([1.0, -2.0, 0.5, 0.0]) + 0.3 * draw.standard_normal(count)
@@ -90,6 +91,8 @@ def rows(count: int = 150, *, number: bool = False, categories: bool = False, id
     levels = np.array(["low", "middle", "high"])
     for column, values in zip("abcd", features.T, strict=True):
         columns[column] = levels[np.digitize(values, [-0.5, 0.5])] if categories else values
+    if counts:
+        return {**columns, "y": np.floor(np.exp(score / 2))}
     return {**columns, "y": score if number else np.where(score > 0, "yes", "no")}
 
 

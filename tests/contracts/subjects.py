@@ -37,6 +37,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     # Keys and pads from streams, so that states can be compared byte by byte.
     ("algorithm", "vertical-logistic"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
     ("algorithm", "vertical-linear"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
+    ("algorithm", "vertical-poisson"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
 }
 
 
@@ -83,7 +84,8 @@ def table(rows: int = 120, *, target: str = "classes", seed: int = 0) -> Dataset
     features = draw.standard_normal((rows, 4)).astype(np.float32)
     score = features @ np.array([1.0, -2.0, 0.5, 0.0]) + 0.3 * draw.standard_normal(rows)
     schema = Schema.of_numbers("abcd", Target("classes", ("no", "yes")) if target == "classes" else Target("number"))
-    values = (score > 0).astype(np.int64) if target == "classes" else score
+    values = (score > 0).astype(np.int64) if target == "classes" else np.floor(np.exp(score / 2)) \
+        if target == "count" else score
     return Dataset.of(schema, features, values, groups=np.arange(rows) % 6)
 
 

@@ -36,7 +36,7 @@ TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_CATEGORIES = {"federated-id3"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
-ON_NUMBERS = {"vertical-linear"}
+ON_NUMBERS = {"vertical-linear", "vertical-poisson"}
 ONE_PARTY_ONLY = {"centralised"}
 ALGORITHMS = registry.names("algorithm")
 every_algorithm = every("algorithm")
@@ -53,7 +53,8 @@ def is_vertical(name):
 
 def people(name, parties=6):
     if is_vertical(name):
-        return by_columns(min(parties, 3), target="number" if name in ON_NUMBERS else "classes")
+        return by_columns(min(parties, 3), target="count" if name == "vertical-poisson" else
+                          "number" if name in ON_NUMBERS else "classes")
     data = categories() if name in ON_CATEGORIES else labelled() if name in ON_LABELS else None
     return population(1 if name in ONE_PARTY_ONLY else parties, data)
 
@@ -123,7 +124,8 @@ def two_workers():
     pools = {}
 
     def serving(name):
-        kind = (name in ON_CATEGORIES, name in ON_LABELS, name in ON_NUMBERS, is_vertical(name))
+        kind = (name in ON_CATEGORIES, name in ON_LABELS, name in ON_NUMBERS, name == "vertical-poisson",
+                is_vertical(name))
         if kind not in pools:
             pools[kind] = WorkerPool(2)
             pools[kind].open(people(name))
@@ -287,7 +289,7 @@ def wrong_shape(payload):
 # Algorithms whose parties send nothing of the kind that is changed; all others have to notice.
 WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
            "negative_count": {"federated-id3", "fedrf", "kmeans", "secureboost", "statistics", "timing",
-                              "vertical-forest", "vertical-linear", "vertical-logistic", "voting"},
+                              "vertical-forest", "vertical-linear", "vertical-logistic", "vertical-poisson", "voting"},
            "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "mlfedavg-alone", "statistics", "timing",
                            "xgboost-bagging", "xgboost-cyclic"}}
 

@@ -64,7 +64,8 @@ ASKED_FIRST_UNDER_A_BUDGET = {
     "vertical-forest": "vertical-forest: hide classes",
     "xgboost-bagging": "xgboost: boost", "xgboost-cyclic": "xgboost: boost",
     "alone": "train own model", "mlfedavg-alone": "multilabel.train own network",
-    "vertical-linear": "regression.loss", "vertical-logistic": "regression.loss"}
+    "vertical-linear": "regression.loss", "vertical-logistic": "regression.loss",
+    "vertical-poisson": "regression.exact loss"}
 """The first task that a party with a budget refuses, as no noise was added. Others have 'train', or '<name>.train'."""
 
 

@@ -47,7 +47,7 @@ class FeatureInference(ProbeOfVertical):
         party: whose columns (left out: the first party without labels)
     """
 
-    algorithms: ClassVar[tuple[str, ...]] = ("split-nn", "vertical-logistic", "vertical-linear")
+    algorithms: ClassVar[tuple[str, ...]] = ("split-nn", "vertical-logistic", "vertical-linear", "vertical-poisson")
     assumes: ClassVar[str] = "its own columns, activations (split network) or scores (regression), and some of the " \
                              "other party's rows; for `solved` the other party's weights instead"
 
@@ -62,8 +62,9 @@ class FeatureInference(ProbeOfVertical):
         if self.known > len(columns) // 2:
             raise ConfigError(f"of {len(columns)} training rows {self.known} cannot be known",
                               remedy=f"set known = {len(columns) // 2}")
-        weights = heard.party(party).recall(OwnWeights).get("weights")
-        seen = _activations(heard, party) if weights is None else (columns @ weights)[:, None]
+        kept = heard.party(party).recall(OwnWeights).get("weights")  # one for each of several classes
+        weights = np.stack(list(kept.values()), axis=1) if isinstance(kept, dict) else kept
+        seen = _activations(heard, party) if weights is None else (columns @ weights).reshape(len(columns), -1)
         more: dict[str, float] = {} if weights is None else {
             "solved": explained(columns, solved_columns(weights, seen))}
         found, blind, spread = [], [], []

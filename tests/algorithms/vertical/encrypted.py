@@ -42,6 +42,13 @@ def weights_of(federation):
     return np.concatenate([weights["weights"] for weights in own if weights])
 
 
+def weights_of_class(federation, label):
+    """The same for one of several classes."""
+    states = federation.engine.states()
+    own = [kept(states[party], OwnWeights) for party in sorted(states)]
+    return np.concatenate([weights["weights"][str(label)] for weights in own if weights])
+
+
 def rows_in_clear(federation, part=0):
     """The standardised training rows with ones in front, and the targets, in the agreed order."""
     population, states = federation.population, federation.engine.states()

@@ -160,7 +160,9 @@ def test_linear_regression_reaches_least_squares():
 
 
 @pytest.mark.parametrize(("how", "population", "told"), [
-    ({}, {"target": "number"}, "is for two classes"),
+    ({}, {"target": "number"}, "is for classes"),
+    ({"kind": "poisson"}, {}, "is for a target of counts"),
+    ({"kind": "poisson", "hide_matches": True}, {"target": "number"}, "cannot be opened"),
     ({"kind": "linear"}, {}, "is for a numeric target"),
     ({"local": LocalTraining(batch=2)}, {}, "could work out each row's residual"),
     ({"local": LocalTraining(batch=32, clip_norm=1.0)}, {}, "cannot be clipped"),

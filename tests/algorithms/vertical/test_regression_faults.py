@@ -175,7 +175,8 @@ def test_a_key_holder_that_opens_something_else_is_named():
 def test_an_opened_gradient_that_nobody_asked_for_is_refused():
     algorithm, federation, _ = trained(PAILLIER, holders(40), 1, local=LOCAL)
     with pytest.raises(PartyError, match="never asked for"):
-        federation.ask([1], tasks.residual, {"opened": {}, "rows": 3}, settings=algorithm._residual("end", 0.0, 0.0))
+        federation.ask([1], tasks.residual, {"opened": {}, "rows": 3}, settings=tasks.ResidualSettings(
+            scheme=algorithm.scheme(), kind="logistic", purpose="end", curve=0.0, pull=0.0, local=LOCAL))
 
 
 def test_a_dropped_out_party_pauses_the_round():

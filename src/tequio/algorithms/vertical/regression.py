@@ -1,4 +1,4 @@
-"""Logistic and linear regression between parties with different columns, under additive homomorphic encryption.
+"""Logistic, linear and Poisson regression between parties with different columns, under homomorphic encryption.
 
 Hardy, Henecka, Ivey-Law, Nock, Patrini, Smith, Thorne: Private federated learning on vertically partitioned data via
 entity resolution and additively homomorphic encryption, 2017. Each batch is three exchanges:
@@ -10,6 +10,9 @@ entity resolution and additively homomorphic encryption, 2017. Each batch is thr
 Changes to the paper: weights stay with their parties (there the key holder has them all); gradients are padded, so that
 the key holder learns nothing; sums are taken by the coordinator, so that any number of parties can take part; and the
 label holder calibrates the scores, because the cut series gives the direction of the weights but not their size.
+
+Of several classes, each is told from all others by a logistic regression of its own, one after the other in a round;
+they share the rows, the keys and the batches, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence  # noqa: TC003 - parameters are read from the annotations
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -34,7 +38,7 @@ from tequio.federation.algorithm import part
 from tequio.learners.descent import batch_rows, row_orders
 from tequio.learners.learner import LocalTraining
 from tequio.privacy.encryption.numbers import FixedPoint, source
-from tequio.registry import build, register
+from tequio.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +63,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalRegression(VerticalAlgorithm):
-    """What the two regressions share: all but their loss."""
+    """What the regressions share: all but their loss."""
 
     kept_to_score: ClassVar[Mapping[type, Sequence[str]]] = {
         CommonRows: ("scale",), tasks.OwnWeights: ("key", "weights"), tasks.KeptSecret: ("secret", "opened"),
@@ -94,23 +98,32 @@ class VerticalRegression(VerticalAlgorithm):
     def prepare(self, talk: Conversation, state: State) -> State:
         """The key holder makes the keys; everyone else gets the public part."""
         key = self._made_key(talk, 0, "")
-        talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=self._with_key())
+        talk.ask(talk.roles.holders, tasks.take_key, {"key": key}, settings=self._with_key(talk))
         return state.next(key=key, losses=[])
 
     def step(self, talk: Conversation, state: State) -> State:
         """All batches of the round, then the loss, if stopping depends on it."""
+        digests: dict[str, list[str]] = {}
+        for label in range(self._classes(talk)):
+            state, ended = self._went_down(talk, state, label)
+            for name, digest in ended.items():
+                digests.setdefault(name, []).append(digest)
+        model = {**state.model, "weights": {name: "".join(each) for name, each in digests.items()}}
+        if not self.patience:
+            return state.next(model)
+        state = self._with_openings(talk, state, _SCORED * self._classes(talk))
+        return state.next(model, losses=[*state.memory["losses"], self._loss(talk, state)])
+
+    def _went_down(self, talk: Conversation, state: State, label: int) -> tuple[State, dict[str, str]]:
+        """All batches of the round, for one class where there are several; a digest of the weights of each party."""
         opened: dict[int, Payload] = {}
         gradients = (_widest(talk.federation) + 1) * len(talk.roles.holders)
         for number, positions in enumerate(self._batches(talk.federation, state)):
             state = self._with_openings(talk, state, gradients)
-            opened = self._batch(talk, state, self._asked(talk, state, "train", positions, number), opened)
-        ended = talk.ask(talk.roles.holders, tasks.residual, each=opened, settings=self._residual("end", 0.0, 0.0))
-        digests = {talk.federation.name(reply.party): reply.payload["weights"] for reply in ended}
-        model = {**state.model, "weights": digests}
-        if not self.patience:
-            return state.next(model)
-        state = self._with_openings(talk, state, _SCORED)
-        return state.next(model, losses=[*state.memory["losses"], self._loss(talk, state)])
+            opened = self._batch(talk, state, self._asked(talk, state, "train", positions, number), opened, label)
+        ended = talk.ask(talk.roles.holders, tasks.residual, each=opened,
+                         settings=self._residual(talk, "end", 0.0, 0.0, label))
+        return state, {talk.federation.name(reply.party): reply.payload["weights"] for reply in ended}
 
     def finished(self, state: State) -> str:
         """Whether the loss under encryption has not gone down for `patience` rounds."""
@@ -124,13 +137,16 @@ class VerticalRegression(VerticalAlgorithm):
     def scores(self, talk: Conversation, state: State, request: Request) -> None:
         """The scores of the rows asked about, at the label holder, calibrated where that is to be done."""
         self.get_ready(talk, state)
-        self._scored(talk, state, request, scoring.keep_scores)
+        for label in range(self._classes(talk)):
+            self._scored(talk, state, request, scoring.keep_scores, label)
 
     def get_ready(self, talk: Conversation, state: State) -> None:
         """Calibrate, where the label holder has not done so since the last round."""
         part = self._calibration_part(state)
         if part and not talk.ask_one(talk.roles.label_holder, scoring.is_calibrated)["calibrated"]:
-            self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate)
+            for label in range(self._classes(talk)):
+                self._scored(talk, state, {party: {"part": part} for party in talk.roles.holders}, scoring.calibrate,
+                             label)
 
     @classmethod
     def tasks_of_prediction(cls) -> tuple[AnyTask, ...]:
@@ -163,52 +179,58 @@ class VerticalRegression(VerticalAlgorithm):
         return asked
 
     def _batch(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest,
-               opened: Mapping[int, Payload]) -> dict[int, Payload]:
+               opened: Mapping[int, Payload], label: int) -> dict[int, Payload]:
         """One batch: residuals, hidden gradients, and what the key holder opens, for each party to go on with."""
         federation, holders = talk.federation, talk.roles.holders
         total = self._residuals(talk, state, {party: {**asked, **opened.get(party, {})} for party in holders},
-                                QUADRATICS[self.kind].curve)
-        replies = talk.ask(holders, tasks.gradient, {**_rows_of(asked), "residual": total},
-                           settings=self._secret("gradient"))
+                                QUADRATICS[self.kind].curve, label)
+        replies = talk.ask(holders, tasks.gradient, {**rows_of_request(asked), "residual": total},
+                           settings=self._secret(talk, "gradient", label))
         found = self._opened(talk, {federation.name(reply.party): reply.payload["gradient"] for reply in replies})
         rows = len(asked["positions"])
         return {federation.index(name): {"opened": numbers, "rows": rows} for name, numbers in found.items()}
 
-    def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]],
-                   curve: float) -> Payload:
+    def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]], curve: float,
+                   label: int) -> Payload:
         """The residuals of some rows: the sum of all parties' parts, encrypted."""
-        settings = self._residual(f"residual {curve}", curve, QUADRATICS[self.kind].pull)
+        settings = self._residual(talk, f"residual {curve}", curve, QUADRATICS[self.kind].pull, label)
         return encrypted_sum(talk, self._key(state), tasks.residual, "residual", each, settings)
 
     def _loss(self, talk: Conversation, state: State) -> float:
-        """The loss on the validation rows, or without any on training rows, as the label holder reports it."""
+        """The loss on the validation rows, or without any on training rows, as the label holder reports it; of several
+        classes, the mean of theirs."""
         part = "validation" if state.model["rows"]["validation"] else "train"
         positions = np.arange(min(state.model["rows"][part], self.loss_rows))
-        mean = self._mean_loss(talk, state, self._asked(talk, state, part, positions, "loss"))
+        asked, classes = self._asked(talk, state, part, positions, "loss"), self._classes(talk)
+        mean = sum(self._mean_loss(talk, state, asked, label) for label in range(classes)) / classes
         talk.federation.record("loss", {"round": talk.federation.round, "part": part, "loss": mean})
         return mean
 
-    def _mean_loss(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest) -> float:
+    def _mean_loss(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest, label: int) -> float:
         """The cut loss of some rows, under encryption until the label holder takes its pads off."""
         holder, holders = talk.roles.label_holder, talk.roles.holders
-        total = self._residuals(talk, state, dict.fromkeys(holders, asked), QUADRATICS[self.kind].curve / 2)
+        total = self._residuals(talk, state, dict.fromkeys(holders, asked), QUADRATICS[self.kind].curve / 2, label)
         parts = {party: {**asked, "residual": total} for party in holders}
-        loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts, self._secret("loss"))
-        hidden = talk.ask_one(holder, scoring.hide_loss, {**asked, "loss": loss}, settings=self._secret("hide loss"))
+        loss = encrypted_sum(talk, self._key(state), scoring.loss_part, "loss", parts,
+                             self._secret(talk, "loss", label))
+        hidden = talk.ask_one(holder, scoring.hide_loss, {**asked, "loss": loss},
+                              settings=self._secret(talk, "hide loss", label))
         found = self._opened(talk, hidden["hidden"])
-        return talk.ask_one(holder, scoring.loss, {**asked, "opened": found}, settings=self._with_key())["loss"]
+        return talk.ask_one(holder, scoring.loss, {**asked, "opened": found},
+                            settings=self._with_key(talk, label))["loss"]
 
     def _scored(self, talk: Conversation, state: State, request: Mapping[int, RowRequest],
-                then: Task[tasks.KeySettings, R]) -> R:
+                then: Task[tasks.KeySettings, R], label: int = 0) -> R:
         """Add up the scores of some rows under encryption and let the label holder go on with them; its answer."""
         holder, purpose = talk.roles.label_holder, f"scores {then.name}"
         state = self._with_openings(talk, state, _SCORED)
-        settings = scoring.ScoreSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose,
-                                         parties=len(talk.roles.holders))
+        settings = scoring.ScoreSettings(**vars(self._secret(talk, purpose, label)), parties=len(talk.roles.holders))
         total = encrypted_sum(talk, self._key(state), scoring.part_of_scores, "scores", request, settings)
-        hidden = talk.ask_one(holder, scoring.hide_scores, {"scores": total}, settings=self._secret(f"hide {purpose}"))
+        hidden = talk.ask_one(holder, scoring.hide_scores, {"scores": total},
+                              settings=self._secret(talk, f"hide {purpose}", label))
         found = self._opened(talk, {"scores": hidden["hidden"]})
-        return talk.ask_one(holder, then, {**request[holder], "opened": found["scores"]}, settings=self._with_key())
+        return talk.ask_one(holder, then, {**request[holder], "opened": found["scores"]},
+                            settings=self._with_key(talk, label))
 
     def _with_openings(self, talk: Conversation, state: State, openings: int) -> State:
         """With a key that may open so many ciphertexts more, where that is limited."""
@@ -217,19 +239,20 @@ class VerticalRegression(VerticalAlgorithm):
         key = self._made_key(talk, openings, self._key(state).fingerprint)
         if not key:
             return state
-        talk.ask(talk.roles.holders, tasks.change_key, {"key": key}, settings=self._with_key())
+        talk.ask(talk.roles.holders, tasks.change_key, {"key": key}, settings=self._with_key(talk))
         return state.next(key=key)
 
     def _made_key(self, talk: Conversation, openings: int, has: str) -> Payload:
         """The key holder's public key, which may open so many ciphertexts; nothing where that is the one we have."""
         return talk.ask_one(require_key_holder(talk.federation), tasks.make_key, {"openings": openings, "has": has},
-                            settings=self._with_key(),
+                            settings=self._with_key(talk),
                             check=lambda reply, _: reply["key"] and self.scheme().public_key(reply["key"]))["key"]
 
     def _opened(self, talk: Conversation, hidden: dict[str, Payload]) -> dict[str, Payload]:
         """What the key holder makes of some hidden ciphertexts, by the same names."""
         key_holder = require_key_holder(talk.federation)
-        opened = talk.ask_one(key_holder, tasks.open_hidden, {"hidden": hidden}, settings=self._with_key())["opened"]
+        opened = talk.ask_one(key_holder, tasks.open_hidden, {"hidden": hidden},
+                              settings=self._with_key(talk))["opened"]
         if opened.keys() != hidden.keys():
             talk.refuse(tasks.open_hidden, key_holder, "it did not open what it was asked to open")
         return opened
@@ -245,140 +268,49 @@ class VerticalRegression(VerticalAlgorithm):
     def _key(self, state: State) -> PublicKey:
         return self.scheme().public_key(state.memory["key"])
 
-    def _with_key(self) -> tasks.KeySettings:
-        return tasks.KeySettings(scheme=self.scheme(), kind=self.kind)
+    def _classes(self, talk: Conversation) -> int:
+        """How many regressions there are: one for each class where there are more than two."""
+        names = talk.federation.schema.target.names
+        return len(names) if self.kind == "logistic" and len(names) > 2 else 1
 
-    def _secret(self, purpose: str) -> tasks.SecretSettings:
-        return tasks.SecretSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose)
+    def _with_key(self, talk: Conversation, label: int = 0) -> tasks.KeySettings:
+        return tasks.KeySettings(scheme=self.scheme(), kind=self.kind, classes=self._classes(talk), label=label)
 
-    def _residual(self, purpose: str, curve: float, pull: float) -> tasks.ResidualSettings:
-        return tasks.ResidualSettings(scheme=self.scheme(), kind=self.kind, purpose=purpose, curve=curve, pull=pull,
+    def _secret(self, talk: Conversation, purpose: str, label: int) -> tasks.SecretSettings:
+        return tasks.SecretSettings(**vars(self._with_key(talk, label)), purpose=purpose)
+
+    def _residual(self, talk: Conversation, purpose: str, curve: float, pull: float,
+                  label: int) -> tasks.ResidualSettings:
+        return tasks.ResidualSettings(**vars(self._secret(talk, purpose, label)), curve=curve, pull=pull,
                                       local=self.local)
 
     def _batches(self, federation: Federation, state: State) -> Iterable[NDArray[np.int64]]:
-        """The batches of the round; one that has no more rows than a party has columns joins the one before it."""
-        rows, local, least = state.model["rows"]["train"], self.local, _widest(federation) + 1
+        """The batches of the round; one from which a party could work out labels joins the one before it."""
+        rows, local, least = state.model["rows"]["train"], self.local, self._told_by(federation) + 1
         size = batch_rows(rows, local)
         for order in row_orders(rows, local, federation.rng("batches")):
             cuts = [start for start in range(size, len(order), size) if len(order) - start >= least]
             yield from np.split(order, cuts)
 
+    def _told_by(self, federation: Federation) -> int:
+        """The most rows of a batch whose residuals a party could work out from its gradient: as many as it has columns.
+        One of several classes follows from the others, so that fewer are unknown."""
+        classes = len(federation.schema.target.names)
+        return _widest(federation) if self.kind != "logistic" or classes < 3 else \
+            ceil(_widest(federation) * classes / (classes - 1))
+
     def _fits(self, federation: Federation) -> None:
-        local, widest = self.local, _widest(federation)
+        local, told = self.local, self._told_by(federation)
         if local.clip_norm:
             raise ConfigError("no party knows the length of the whole gradient, so it cannot be clipped",
                               remedy="leave out local.clip_norm")
-        if 0 < local.batch <= widest:
-            raise ConfigError(f"from the gradient of {local.batch} rows a party with {widest} columns could work out "
-                              "each row's residual, and so its label", remedy=f"set local.batch above {widest}")
+        if 0 < local.batch <= told:
+            raise ConfigError(f"from the gradient of {local.batch} rows a party with {_widest(federation)} columns "
+                              "could work out each row's residual, and so its label",
+                              remedy=f"set local.batch above {told}")
         if self.hide_matches and self.alignment == "agreed":
             raise ConfigError("where the rows are agreed on there are no matches to hide",
                               remedy="set algorithm.alignment = 'psi' or leave out algorithm.hide_matches")
-
-
-@register("algorithm", "vertical-logistic", paper="Hardy et al., 2017")
-@dataclass(frozen=True, kw_only=True)
-class VerticalLogistic(VerticalRegression):
-    """Logistic regression on columns of several parties, under encryption: the loss is cut after its square.
-
-    Needs a key holder (`data.partition.key_holder = true`). A round is `local.epochs` passes or `local.steps` batches;
-    all keys of [local] act but `clip_norm`, which is refused. Weights stay with their parties.
-
-    Parameters:
-        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
-        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
-        encryption: paillier, ckks or plain: its name, or a table with its name and parameters
-        hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
-        patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)
-        loss_rows: at most this many rows (validation rows, where there are any) go into that loss
-        calibrate: let the label holder turn scores into log-odds by a regression on training scores (where matches are
-            hidden, on validation scores)
-        recentre: every this many rounds, expand the loss around the present scores of the training rows, which the
-            label holder learns for it: the descent is then that of the logistic loss itself (0: never, as in the paper)
-    """
-
-    calibrate: bool = True
-    recentre: Annotated[int, Ge(0)] = 0
-
-    def step(self, talk: Conversation, state: State) -> State:
-        """All batches of the round, after the loss has been expanded around new scores where that is due."""
-        done = state.memory.get("rounds", 0)
-        if self.recentre and done and done % self.recentre == 0:
-            self._scored(talk, state, {party: {"part": "train"} for party in talk.roles.holders}, scoring.recentre)
-            state = state.next(centred=True)
-        return super().step(talk, state).next(rounds=done + 1)
-
-    @property
-    def kind(self) -> Kind:
-        """The cut series of the logistic loss."""
-        return "logistic"
-
-    def _residuals(self, talk: Conversation, state: State, each: Mapping[int, Mapping[str, Any]],
-                   curve: float) -> Payload:
-        """Of the cut series; once the loss is expanded around scores, the label holder makes them of encrypted ones."""
-        if not state.memory.get("centred"):
-            return super()._residuals(talk, state, each, curve)
-        holder, public = talk.roles.label_holder, self._key(state)
-        scores = encrypted_sum(talk, public, tasks.residual, "residual", each,
-                               self._residual("centred scores", 1.0, 0.0))
-        made = talk.ask_one(holder, tasks.centred_residual, {**_rows_of(each[holder]), "scores": scores},
-                            settings=self._secret("centred residual"),
-                            check=lambda payload, whose: public.receive(payload["residual"], whose))
-        return made["residual"]
-
-    def _mean_loss(self, talk: Conversation, state: State, asked: tasks.EncryptedRequest) -> float:
-        """The cut loss; where the descent is not on that, the logistic loss, of which the label holder knows scores."""
-        if not self.recentre:
-            return super()._mean_loss(talk, state, asked)
-        return self._scored(talk, state, dict.fromkeys(talk.roles.holders, asked), scoring.exact_loss)["loss"]
-
-    def _products(self) -> int:
-        """One more where the label holder multiplies scores by slopes."""
-        return 2 if self.recentre else super()._products()
-
-    def _calibration_part(self, state: State) -> str:
-        """Training rows; where nobody knows which of these count, validation rows."""
-        part = "validation" if self.hide_matches else "train"
-        return part if self.calibrate and state.model["rows"][part] else ""
-
-    def _fits(self, federation: Federation) -> None:
-        target = federation.schema.target
-        if target.kind != "classes" or len(target.names) != 2:
-            raise ConfigError("the algorithm 'vertical-logistic' is for two classes",
-                              remedy="use 'split-nn' for more, or 'vertical-linear' for numbers")
-        if self.recentre and self.hide_matches:
-            raise ConfigError("scores of rows that may not be common cannot be opened, so the loss cannot be "
-                              "expanded around them", remedy="leave out algorithm.recentre or algorithm.hide_matches")
-        super()._fits(federation)
-
-
-@register("algorithm", "vertical-linear", paper="Hardy et al., 2017")
-@dataclass(frozen=True, kw_only=True)
-class VerticalLinear(VerticalRegression):
-    """Linear regression on columns of several parties, under encryption.
-
-    Needs a key holder (`data.partition.key_holder = true`). A round is `local.epochs` passes or `local.steps` batches;
-    all keys of [local] act but `clip_norm`, which is refused. Weights stay with their parties.
-
-    Parameters:
-        alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
-        compare: how each id column is compared: exact, text, digits, date, day-first, month-first (none: exact)
-        encryption: paillier, ckks or plain: its name, or a table with its name and parameters
-        hide_matches: do not reveal to parties which training rows are common: others are masked out under encryption
-        patience: stop when the loss has not gone down for this many rounds (0: never, and no loss is worked out)
-        loss_rows: at most this many rows (validation rows, where there are any) go into that loss
-    """
-
-    @property
-    def kind(self) -> Kind:
-        """Least squares."""
-        return "linear"
-
-    def _fits(self, federation: Federation) -> None:
-        if federation.schema.target.kind != "number":
-            raise ConfigError("the algorithm 'vertical-linear' is for a numeric target",
-                              remedy="use 'vertical-logistic' for two classes")
-        super()._fits(federation)
 
 
 def _widest(federation: Federation) -> int:
@@ -389,7 +321,7 @@ def _widest(federation: Federation) -> int:
                 for party in federation.everyone()), default=0)
 
 
-def _rows_of(asked: Mapping[str, object]) -> dict[str, object]:
+def rows_of_request(asked: Mapping[str, object]) -> dict[str, object]:
     """The part of a request that says which rows are meant."""
     return {name: asked[name] for name in ("part", "positions", "step")}
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tequio.algorithms.vertical.conversation import describe
-from tequio.algorithms.vertical.quadratic import NOT_CALIBRATED, calibrated, constants, logistic_loss, predictions
+from tequio.algorithms.vertical.quadratic import (
+    NOT_CALIBRATED,
+    calibrated,
+    constants,
+    in_units,
+    one_against_rest,
+    predictions,
+    whole_loss,
+)
 from tequio.algorithms.vertical.regression_tasks import (
     HIDDEN,
     MASK,
@@ -18,9 +27,11 @@ from tequio.algorithms.vertical.regression_tasks import (
     KeySettings,
     OwnWeights,
     SecretSettings,
+    changed,
     columns,
     drawing,
     key_of,
+    of_class,
     wanted,
 )
 from tequio.algorithms.vertical.rows import KeptScores, RowRequest, asked_rows
@@ -28,8 +39,6 @@ from tequio.federation.payload import Payload
 from tequio.federation.task import Done, NoSettings, Reveals, record, task
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tequio.federation.population import Party
 
     Floats = NDArray[np.float64]
@@ -54,6 +63,12 @@ class ScorePad(TypedDict, total=False):
     pad: Payload
 
 
+class ClassScores(TypedDict, total=False):
+    """Of several classes, the probabilities of those that were worked out, each against the rest."""
+
+    positive: list[NDArray[np.float64]]
+
+
 class EncryptedLoss(TypedDict):
     """A party's part of the loss, encrypted."""
 
@@ -65,7 +80,7 @@ def loss_part(party: Party, payload: EncryptedRequest, settings: SecretSettings)
     """This party's part of the scores times the residuals of half the curve, summed over the rows, encrypted."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
     residuals = public.receive(payload["residual"], "the coordinator")
-    product = public.product(residuals, _part_of_scores(party, payload)[:, None], draw, public.values)
+    product = public.product(residuals, _part_of_scores(party, payload, settings)[:, None], draw, public.values)
     return {"loss": public.send(product, draw)}
 
 
@@ -106,7 +121,8 @@ def loss(party: Party, payload: OpenedLoss, settings: KeySettings) -> MeanLoss:
     party.forget(LossPads)
     rows = wanted(party, asked_rows(party, payload), settings)
     constant = found.get("constants", float(constants(settings.kind, rows).sum()))
-    return {"loss": (found["sum"] + constant) / len(rows) * party.recall(KeptByLabels)["target"]["deviation"] ** 2}
+    scale = party.recall(KeptByLabels)["target"]
+    return {"loss": in_units(settings.kind, (found["sum"] + constant) / len(rows), rows, scale)}
 
 
 class ScoreParts(TypedDict):
@@ -119,7 +135,7 @@ class ScoreParts(TypedDict):
 def part_of_scores(party: Party, payload: RowRequest, settings: ScoreSettings) -> ScoreParts:
     """This party's part of the scores of the rows asked about, encrypted."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
-    part = public.encrypt_for_sums(_part_of_scores(party, payload), draw, settings.parties)
+    part = public.encrypt_for_sums(_part_of_scores(party, payload, settings), draw, settings.parties)
     return {"scores": public.send(part, draw)}
 
 
@@ -159,37 +175,51 @@ class OpenedScores(RowRequest, total=False):
 @task("regression.calibrate", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
 def calibrate(party: Party, payload: OpenedScores, settings: KeySettings) -> Done:
     """At the label holder: what turns scores into log-odds, from those of rows whose labels it knows."""
-    scores = _revealed(party, payload, settings)
-    party.keep(KeptByLabels, {"calibration": calibrated(scores, wanted(party, asked_rows(party, payload), settings)),
-                              "calibrated_in": party.round})
+    scores, kept = _revealed(party, payload, settings), party.recall(KeptByLabels)
+    found = calibrated(settings.kind, scores, wanted(party, asked_rows(party, payload), settings))
+    party.keep(KeptByLabels, {"calibration": changed(settings, kept.get("calibration", {}), found)})
+    if settings.label == settings.classes - 1:
+        party.keep(KeptByLabels, {"calibrated_in": party.round})
     return {}
 
 
 @task("regression.recentre", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
 def recentre(party: Party, payload: OpenedScores, settings: KeySettings) -> Done:
     """At the label holder: keep the present scores of the training rows, around which the loss is expanded next."""
-    party.keep(KeptByLabels, {"centre": _revealed(party, payload, settings)})
+    scores, kept = _revealed(party, payload, settings), party.recall(KeptByLabels)
+    party.keep(KeptByLabels, {"centre": changed(settings, kept.get("centre", {}), scores)})
     return {}
 
 
 @task("regression.exact loss", settings=KeySettings, reply=MeanLoss, reveals=Reveals.METRICS)
 def exact_loss(party: Party, payload: OpenedScores, settings: KeySettings) -> MeanLoss:
-    """At the label holder: the mean logistic loss of rows whose scores were opened for it."""
-    scores = _revealed(party, payload, settings)
-    return {"loss": logistic_loss(scores, wanted(party, asked_rows(party, payload), settings))}
+    """At the label holder: the mean loss, not cut, of rows whose scores were opened for it."""
+    scores, rows = _revealed(party, payload, settings), wanted(party, asked_rows(party, payload), settings)
+    return {"loss": in_units(settings.kind, whole_loss(settings.kind, scores, rows), rows,
+                             party.recall(KeptByLabels)["target"])}
 
 
 @task("regression.keep scores", settings=KeySettings, reply=Done, reveals=Reveals.NOTHING)
 def keep_scores(party: Party, payload: OpenedScores, settings: KeySettings) -> Done:
-    """At the label holder: the predictions of the rows asked about, kept until they are tallied or handed out."""
+    """At the label holder: the predictions of the rows asked about, kept until they are tallied or handed out. Of
+    several classes, those of each wait for the last one."""
     scores, kept = _revealed(party, payload, settings), party.recall(KeptByLabels)
-    found = predictions(settings.kind, scores, kept["target"], kept.get("calibration", NOT_CALIBRATED))
+    calibration = of_class(settings, kept["calibration"]) if "calibration" in kept else NOT_CALIBRATED
+    found = predictions(settings.kind, scores, kept["target"], calibration)
+    if settings.classes > 1:
+        waiting = [*(party.recall(ClassScores)["positive"] if settings.label else ()), found[:, 1]]
+        party.keep(ClassScores, {"positive": waiting})
+        if settings.label < settings.classes - 1:
+            return {}
+        party.forget(ClassScores)
+        found = one_against_rest(waiting)
     party.keep(KeptScores, {"scores": np.ascontiguousarray(found)})
     return {}
 
 
-def _part_of_scores(party: Party, request: RowRequest) -> Floats:
-    part: Floats = columns(party, asked_rows(party, request)) @ party.recall(OwnWeights)["weights"]
+def _part_of_scores(party: Party, request: RowRequest, settings: KeySettings) -> Floats:
+    weights = of_class(settings, party.recall(OwnWeights)["weights"])
+    part: Floats = columns(party, asked_rows(party, request)) @ weights
     return part
 
 

@@ -8,7 +8,7 @@ what was opened reveals something only to the party whose pad is on it.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-# Slopes of the logistic function are at most a quarter.
-_SLOPES = FixedPoint(16, 0)
+# Slopes of the logistic function are at most a quarter, and those of rates e^4.
+_SLOPES: dict[Kind, FixedPoint] = {"logistic": FixedPoint(16, 0), "poisson": FixedPoint(16, 6)}
+
+V = TypeVar("V")
+ByClass = dict[str, V]
+"""Of several classes, one value for each; otherwise values stand by themselves."""
 
 
 @runtime_checkable
@@ -50,10 +54,12 @@ class Encryption(Scheme, Protocol):
 
 @record
 class KeySettings:
-    """The encryption, and which loss."""
+    """The encryption, which loss and, of several classes, which of them against all others."""
 
     scheme: Encryption
     kind: Kind
+    classes: int = 1
+    label: int = 0
 
 
 @record
@@ -76,8 +82,8 @@ class OwnWeights(TypedDict, total=False):
     """What a party keeps: the key, its weights, and the memory of its optimizer."""
 
     key: Payload
-    weights: NDArray[np.float64]
-    optimizer: Memory
+    weights: NDArray[np.float64] | ByClass[NDArray[np.float64]]
+    optimizer: Memory | ByClass[Memory]
 
 
 class GradientPad(TypedDict, total=False):
@@ -101,8 +107,8 @@ class KeptByLabels(TypedDict, total=False):
     """
 
     target: TargetScale
-    centre: NDArray[np.float64]
-    calibration: Calibration
+    centre: NDArray[np.float64] | ByClass[NDArray[np.float64]]
+    calibration: Calibration | ByClass[Calibration]
     calibrated_in: int
 
 
@@ -139,7 +145,9 @@ def take_key(party: Party, payload: Key, settings: KeySettings) -> Done:
     """Check and keep the public key, and begin with weights of zero."""
     settings.scheme.public_key(payload["key"])
     rows = common_rows(party, "train")
-    party.keep(OwnWeights, {"key": payload["key"], "weights": np.zeros(columns(party, rows).shape[1]), "optimizer": {}})
+    none, labels = np.zeros(columns(party, rows).shape[1]), [str(label) for label in range(settings.classes)]
+    party.keep(OwnWeights, {"key": payload["key"], "weights": none, "optimizer": {}} if settings.classes < 2 else {
+        "key": payload["key"], "weights": dict.fromkeys(labels, none), "optimizer": {label: {} for label in labels}})
     if holds_labels(party):
         party.keep(KeptByLabels, {"target": target_scale(settings.kind, rows.target)})
     return {}
@@ -185,8 +193,8 @@ def residual(party: Party, payload: ResidualRequest, settings: ResidualSettings)
     if "opened" in payload:
         _descend(party, payload["opened"], payload["rows"], settings)
     if payload.get("step") == 0 and settings.local.optimizer_memory == "fresh":
-        party.keep(OwnWeights, {"optimizer": {}})
-    weights = party.recall(OwnWeights)["weights"]
+        party.keep(OwnWeights, {"optimizer": changed(settings, party.recall(OwnWeights)["optimizer"], Memory())})
+    weights = of_class(settings, party.recall(OwnWeights)["weights"])
     if "part" not in payload:
         return {"weights": blake2b(weights.tobytes(), digest_size=8).hexdigest()}
     rows, public, draw = asked_rows(party, payload), key_of(party, settings), drawing(party, payload, settings)
@@ -198,12 +206,12 @@ def residual(party: Party, payload: ResidualRequest, settings: ResidualSettings)
 
 @task("regression.centred residual", settings=SecretSettings, reply=Residual, reveals=Reveals.NOTHING)
 def centred_residual(party: Party, payload: EncryptedRequest, settings: SecretSettings) -> Residual:
-    """At the label holder: residuals from encrypted scores, by the logistic loss expanded around scores it knows."""
+    """At the label holder: residuals from encrypted scores, by the whole loss expanded around scores it knows."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
     scores = public.receive(payload["scores"], "the coordinator")
-    centres = party.recall(KeptByLabels)["centre"][payload["positions"]]
-    slopes, offsets = expanded(centres, wanted(party, asked_rows(party, payload), settings))
-    scaled = public.scale(scores, slopes, _SLOPES)
+    centres = of_class(settings, party.recall(KeptByLabels)["centre"])[payload["positions"]]
+    slopes, offsets = expanded(settings.kind, centres, wanted(party, asked_rows(party, payload), settings))
+    scaled = public.scale(scores, slopes, _SLOPES[settings.kind])
     offset = public.encrypt(offsets, draw, FixedPoint(scaled.fraction, public.values.whole))
     return {"residual": public.send(public.add(scaled, offset), draw)}
 
@@ -261,8 +269,19 @@ def columns(party: Party, rows: Dataset) -> Floats:
 
 
 def wanted(party: Party, rows: Dataset, settings: KeySettings) -> Floats:
-    """At the label holder: the target as the loss wants it."""
-    return signs(settings.kind, rows.target, party.recall(KeptByLabels)["target"])
+    """At the label holder: the target as the loss wants it; of several classes, whether a row is of this one."""
+    target = rows.target if settings.classes < 2 else rows.target == settings.label
+    return signs(settings.kind, target, party.recall(KeptByLabels)["target"])
+
+
+def of_class(settings: KeySettings, kept: V | ByClass[V]) -> V:
+    """What a party keeps for the class that is asked about."""
+    return cast("V", kept if settings.classes < 2 else cast("ByClass[V]", kept)[str(settings.label)])
+
+
+def changed(settings: KeySettings, kept: V | ByClass[V], value: V) -> V | ByClass[V]:
+    """The same with another value for that class."""
+    return value if settings.classes < 2 else {**cast("ByClass[V]", kept), str(settings.label): value}
 
 
 def holds_labels(party: Party) -> bool:
@@ -277,7 +296,8 @@ def key_of(party: Party, settings: KeySettings) -> PublicKey:
 
 def drawing(party: Party, request: RowRequest, settings: SecretSettings) -> Source:
     """Random bits for one task: their stream, where they come from one, is that of the step and what it is for."""
-    return source(settings.scheme.randomness, party.rng(f"{settings.purpose} {request.get('step', 0)}"))
+    whose = "" if settings.classes < 2 else f" of class {settings.label}"
+    return source(settings.scheme.randomness, party.rng(f"{settings.purpose} {request.get('step', 0)}{whose}"))
 
 
 def _masked(request: ResidualRequest, public: PublicKey, known: Floats, draw: Source) -> Encrypted:
@@ -294,13 +314,14 @@ def _descend(party: Party, opened: Payload, rows: int, settings: ResidualSetting
     if not pad:
         raise EncryptionError(f"party '{party.name}' was sent an opened gradient that it never asked for",
                               remedy="resume from the last checkpoint: tequio run --resume RUN")
-    mean = key_of(party, settings).reveal(opened, pad["pad"]) / rows
-    if len(mean) != len(kept["weights"]):
-        raise EncryptionError(f"party '{party.name}' was sent a gradient of {len(mean)} columns for "
-                              f"{len(kept['weights'])}", remedy="resume from the last checkpoint")
-    new, memory = stepped({"weights": kept["weights"]}, {"weights": mean}, kept["optimizer"], local,
-                          local.rate(party.round))
-    party.keep(OwnWeights, {"weights": new["weights"], "optimizer": memory})
+    mean, weights = key_of(party, settings).reveal(opened, pad["pad"]) / rows, of_class(settings, kept["weights"])
+    if len(mean) != len(weights):
+        raise EncryptionError(f"party '{party.name}' was sent a gradient of {len(mean)} columns for {len(weights)}",
+                              remedy="resume from the last checkpoint")
+    before = of_class(settings, kept["optimizer"])
+    new, memory = stepped({"weights": weights}, {"weights": mean}, before, local, local.rate(party.round))
+    party.keep(OwnWeights, {"weights": changed(settings, kept["weights"], new["weights"]),
+                            "optimizer": changed(settings, kept["optimizer"], memory)})
     party.forget(GradientPad)
 
 
