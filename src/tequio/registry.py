@@ -108,6 +108,12 @@ def contract(kind: str) -> Callable[[Contract], Contract]:
     return declare
 
 
+_REPLACED = {("stage", "encrypted-sum"): (
+    "the stage 'encrypted-sum' is gone: every party held its key, and whoever holds it can open a single update",
+    "set the stage's name to 'one-shot-sum', whose key for a single update nobody has but its party")}
+"""What is said of components that others have replaced."""
+
+
 def find(kind: str, name: str) -> Entry:
     """The component of that kind and name, or an error that names the nearest one."""
     if (kind, name) not in _entries:
@@ -115,6 +121,8 @@ def find(kind: str, name: str) -> Entry:
     entry = _entries.get((kind, name))
     if entry is None:
         hyphenated = name.replace("_", "-")
+        if (kind, name) in _REPLACED:
+            raise ConfigError(_REPLACED[kind, name][0], remedy=_REPLACED[kind, name][1])
         remedy = f"its name is '{hyphenated}'" if (kind, hyphenated) in _entries else nearest(name, names(kind))
         raise ConfigError(f"there is no {kind} called '{name}'", remedy=remedy)
     base = _contracts.get(kind)

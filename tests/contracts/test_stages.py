@@ -36,10 +36,10 @@ QUIET: dict[str, dict[str, Any]] = {
     "central-dp": {"noise": 0.0, "clip": CLIP}, "dp-ftrl": {"noise": 0.0, "clip": CLIP},
     "distributed-dp": {"noise": 0.0, "clip": CLIP}, "local-dp": {"noise": 0.0, "clip": CLIP},
     "dp-sums": {"noise": 0.0}, "silent-training": {"noise": 0.0}, "randomised-response": {"epsilon": 60.0},
-    "secure-sum": {"largest": 2 * CLIP, "bits": 64}, "encrypted-sum": {"largest": 8.0}}
+    "secure-sum": {"largest": 2 * CLIP, "bits": 64}, "one-shot-sum": {"largest": 8.0}}
 """Stages whose defaults change numbers, so that they change them as little as they can."""
 
-ERROR = {"top-k": 0.95, "random-k": 4.0, "quantise": 0.02, "low-rank": 1.0, "encrypted-sum": 1e-5,
+ERROR = {"top-k": 0.95, "random-k": 4.0, "quantise": 0.02, "low-rank": 1.0, "one-shot-sum": 1e-5,
          "distributed-dp": 2e-3}
 """How far an update may come out from what went in, as a share of its length; all other stages lose nothing."""
 

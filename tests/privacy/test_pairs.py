@@ -27,7 +27,7 @@ SMALLER = {"top-k": 0.5, "random-k": 0.5, "quantise": 0.5, "low-rank": 0.5}
 """At most so much crosses of what would without."""
 
 COMPRESSING = {*LOSSY, "delta-zstd"}
-HIDING = {"secure-sum", "encrypted-sum", "group-sum"}
+HIDING = {"secure-sum", "one-shot-sum", "group-sum"}
 NOISING = set(LOUD)
 AT_COORDINATOR, BOUNDING = {"central-dp", "dp-ftrl"}, {"central-dp", "dp-ftrl", "distributed-dp", "local-dp"}
 ON_MODELS = {"central-dp", "dp-ftrl", "distributed-dp", "local-dp", "dp-sums"}
@@ -107,7 +107,7 @@ def test_behind_a_hiding_stage_no_update_reaches_the_coordinator(pair: tuple[str
     passage = passed(*pair)
     assert not any(isinstance(value, np.ndarray) for payload in passage.replies.payloads
                    for value in payload["update"].values())
-    assert any(task.startswith(("secure-sum.", "encrypted-sum.", "group-sum.")) for task in passage.tasks)
+    assert any(task.startswith(("secure-sum.", "one-shot-sum.", "group-sum.")) for task in passage.tasks)
 
 
 @pytest.mark.parametrize("pair", [pair for pair in COMPOSED if "verified" in pair], ids=" then ".join)

@@ -82,7 +82,7 @@ def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
 
 @pytest.mark.parametrize(("stage", "why"), [
     ("secure-sum", "it looks at what each party sent, not only at their weighted mean"),
-    ("encrypted-sum", "it looks at what each party sent, not only at their weighted mean"),
+    ("one-shot-sum", "it looks at what each party sent, not only at their weighted mean"),
     ("verified", "proves weighted sums, and the algorithm 'kmeans'")])
 def test_sums_that_no_aggregation_makes_cannot_be_hidden_or_proved(stage, why):
     with pytest.raises(ConfigError, match=why):

@@ -22,8 +22,8 @@ from tequio.bench.protection import (
     ckks_and_paillier,
     clipping_and_noise,
     compression,
-    encrypted_sum,
     masking,
+    one_shot_sum,
     paillier_and_element_by_element,
 )
 from tequio.bench.trees import fusion, intersect, prediction, secureboost
@@ -118,7 +118,7 @@ CASES: dict[str, Case] = {
     "million": round_among_a_million, "multilabel": multilabel_sweep, "trees": fusion, "tree-prediction": prediction,
     "robust": robust, "personal": rows_a_second, "consistency": consistency_share, "psi": intersect,
     "secureboost": secureboost, "ckks": ckks_and_paillier, "paillier": paillier_and_element_by_element,
-    "noise": clipping_and_noise, "masking": masking, "encrypted-sum": encrypted_sum, "compression": compression,
+    "noise": clipping_and_noise, "masking": masking, "one-shot-sum": one_shot_sum, "compression": compression,
     "noop": _noop, "import": _import, "help": _help,
 }
 ON_REQUEST: dict[str, Case] = {"robust-large": robust_large}

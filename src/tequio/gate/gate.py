@@ -52,7 +52,7 @@ _SMALLEST, _LARGEST = 1e-20, 1e20
 
 _MOVING = frozenset({"clip"})
 """Parameters of stages that may move from round to round, as an adaptive clip does; bounds of the policy still hold."""
-_HOLDING = frozenset({"secure-sum", "encrypted-sum", "group-sum"})
+_HOLDING = frozenset({"secure-sum", "one-shot-sum", "group-sum"})
 _MAKE_COUNTS = (("one-hot", "", None), ("ordinal", "which", "all"), ("impute", "indicators", True))
 """Steps of a preparation that make columns of which the mean is a count, with the parameter by which they do."""
 

@@ -31,7 +31,7 @@ PROTOCOL_TASKS = frozenset({
     "joint.commit", "joint.reveal", "joint.learn",
     "secure-sum.keys", "secure-sum.shares", "secure-sum.boxes", "secure-sum.masked", "secure-sum.witness",
     "secure-sum.open",
-    "encrypted-sum.hello", "encrypted-sum.hand", "encrypted-sum.take", "encrypted-sum.encrypt", "encrypted-sum.decrypt",
+    "one-shot-sum.offer", "one-shot-sum.send", "one-shot-sum.check", "one-shot-sum.agree", "one-shot-sum.open",
     "verified.prove", "verified.check", "attested.challenge", "attested.check",
     "group-sum.hand-over",
 })

@@ -31,7 +31,7 @@ def over_the_network(file, home, service, out, **keys):
 
 
 @pytest.mark.parametrize("stages", ['[{name = "secure-sum"}, {name = "verified"}]', '[{name = "attested"}, '
-                                    '{name = "random-k", fraction = 0.5}, {name = "encrypted-sum"}]'])
+                                    '{name = "random-k", fraction = 0.5}, {name = "one-shot-sum"}]'])
 def test_updates_are_hidden_over_a_network_too(stages, dealt, federation, tmp_path):
     here = tequio.run(load_config(dealt / "fedavg.toml", [f"stages={stages}", f"output.folder={tmp_path}",
                                                           "engine.workers=1"]))

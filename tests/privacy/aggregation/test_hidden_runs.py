@@ -84,7 +84,7 @@ def test_compression_before_the_mask_saves_bytes_and_means_the_same(tmp_path: An
 
 def test_encrypted_sums_are_the_masked_sums(tmp_path: Any) -> None:
     pytest.importorskip("tenseal")
-    masked, encrypted = run(tmp_path, stages=HIDDEN), run(tmp_path, stages=[{"name": "encrypted-sum"}])
+    masked, encrypted = run(tmp_path, stages=HIDDEN), run(tmp_path, stages=[{"name": "one-shot-sum"}])
     for name, values in model(masked).items():
         np.testing.assert_allclose(model(encrypted)[name], values, atol=1e-6)
 
@@ -104,7 +104,7 @@ def test_drop_outs_are_survived_or_stop_the_run(tmp_path: Any) -> None:
     ({"algorithm": "fedasync", "devices": "mobile"}, "what each party sent"),
     ({"topology": "hierarchical"}, "one coordinator"), ({"attack": {"name": "alie"}}, "would have to know all updates"),
 ])
-@pytest.mark.parametrize("stage", ["secure-sum", "encrypted-sum"])
+@pytest.mark.parametrize("stage", ["secure-sum", "one-shot-sum"])
 def test_what_needs_single_updates_is_refused_with_the_reason(tmp_path: Any, keys: Any, why: str, stage: str) -> None:
     with pytest.raises(ConfigError, match=rf"does not go with the stage '{stage}'.*{why}"):
         run(tmp_path, **keys, stages=[{"name": stage}])

@@ -15,8 +15,9 @@ from tequio.privacy.aggregation import secure_sum_tasks as tasks
 from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Ring
 from tequio.privacy.aggregation.identities import signed_by
 from tequio.privacy.aggregation.keys import SHARE_BYTES
+from tequio.privacy.aggregation.own_weights import SumSettings, own_share, weight_unit
 from tequio.privacy.aggregation.secure_sum import SecureSum
-from tequio.privacy.aggregation.secure_sum_tasks import SumMemory, SumSettings, own_share, shown_part, weight_unit
+from tequio.privacy.aggregation.secure_sum_tasks import SumMemory, shown_part
 from tequio.privacy.updates import NoiseShare
 
 from .summed import HELD, by_themselves, federation, total, vectors

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypedDict
 from tequio.errors import PayloadError, PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.task import NoSettings, Reveals, task
-from tequio.privacy.aggregation.encrypted_sum import Offer, trusted
 from tequio.privacy.aggregation.keys import (
     about,
     derived,
     fresh_key,
     identity_of,
     in_common,
+    is_signed,
+    meet,
     opened,
     public_of,
     sealed,
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
+
+class Offer(TypedDict):
+    """A public key to seal something for, signed."""
+
+    public: bytes
+    identity: bytes
+    signature: bytes
+
 
 class Session(TypedDict):
     """An unpredictable number, under which keys are offered and boxes sealed."""
@@ -142,3 +151,11 @@ def _private(party: Party, session: bytes) -> bytes:
     if kept.get("session") != session:
         raise PermissionDenied(f"party '{party.name}' offered no key in this exchange")
     return kept["private"]
+
+
+def trusted(party: Party, other: int, offer: Offer, session: bytes) -> bytes:
+    """The public key that another party offers, if it signed it with the identity that it had when first met."""
+    if not is_signed(offer["identity"], offer["signature"], about(session, b"offer", other, other) + offer["public"]):
+        raise PayloadError(f"the key of party {other} is not signed by it: forged, replayed or altered")
+    meet(party, {other: offer["identity"]})
+    return offer["public"]

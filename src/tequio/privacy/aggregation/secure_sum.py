@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Interval
 
-from tequio.errors import DataError, PayloadError, QuorumError, TequioError
-from tequio.federation.stages import NUMBERS, StageSpec, SumCapacity, Summed
+from tequio.errors import PayloadError, QuorumError, TequioError
 from tequio.privacy.aggregation.encodings import HASH_BYTES, as_bitmap, content, paths_of
-from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases, Ring
+from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
 from tequio.privacy.aggregation.identities import is_signed_by
-from tequio.privacy.aggregation.joint_randomness import JointSettings, SignedSum, agree
+from tequio.privacy.aggregation.joint_randomness import JointSettings, agree
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     SHARE_BYTES,
@@ -29,6 +27,7 @@ from tequio.privacy.aggregation.keys import (
     public_of,
     recovered,
 )
+from tequio.privacy.aggregation.own_weights import WeighedSum, mean_of
 from tequio.privacy.aggregation.secure_sum_tasks import (
     ATTEMPTS,
     BOX_BYTES,
@@ -37,7 +36,6 @@ from tequio.privacy.aggregation.secure_sum_tasks import (
     KEY,
     MASK,
     Sum,
-    SumSettings,
     bad_list,
     commitment_of,
     dealt_part,
@@ -55,10 +53,8 @@ from tequio.privacy.aggregation.secure_sum_tasks import (
     shown_part,
     sum_of,
     survivors_part,
-    weight_unit,
     witness_survivors,
 )
-from tequio.privacy.updates import Held, OwnShares, forget_older, hold
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -70,19 +66,17 @@ if TYPE_CHECKING:
     from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload, R
-    from tequio.federation.population import Party
+    from tequio.federation.stages import SumCapacity, Summed
     from tequio.federation.task import Task
     from tequio.privacy.aggregation.committees import Members
     from tequio.privacy.aggregation.keys import Whole
+    from tequio.privacy.aggregation.own_weights import SumSettings
     from tequio.privacy.aggregation.secure_sum_tasks import Masked, Offered, Opened, Shared, Shown, Witnessed
-
-_UNTOLD = ("rows", "steps")
-"""What follows from a party's number of rows, and does not leave it."""
 
 
 @register("stage", "secure-sum", paper="Bonawitz et al., 2017; Bell et al., 2020")
 @dataclass(frozen=True)
-class SecureSum(SignedSum):
+class SecureSum(WeighedSum):
     """Secure aggregation: parties mask their updates so that only the weighted sum of all can be read.
 
     It holds against a coordinator that lies and colludes with some of the parties. Each party weighs itself, between a
@@ -96,29 +90,7 @@ class SecureSum(SignedSum):
         largest: largest size of an entry that a party may send
     """
 
-    corrupt: Annotated[float, Interval(ge=0, lt=0.5)] = 0.1
-    absent: Annotated[float, Interval(ge=0, lt=0.5)] = 0.1
-    cap: Annotated[int, Ge(0)] = 0
     bits: Literal[32, 64] = 32
-    largest: Annotated[float, Gt(0)] = 64.0
-
-    weighed_by_parties: ClassVar[bool] = True
-
-    @property
-    def spec(self) -> StageSpec:
-        """How it goes with other stages."""
-        return StageSpec(takes=NUMBERS, gives="hidden", hides=True)
-
-    def enter(self, party: Party) -> None:
-        """Before the task: forget what earlier rounds left."""
-        forget_older(party, OwnShares)
-
-    def send(self, party: Party, payload: Payload) -> Payload:
-        """Hold the update back, and keep to itself how many rows are behind it."""
-        shown = hold(party, payload, "secure-sum")
-        if "rows" in shown:
-            party.keep(Held, {"rows": shown["rows"]})
-        return {**shown, **{name: 1 for name in _UNTOLD if name in shown}}
 
     @property
     def ring(self) -> tuple[int, float]:
@@ -128,15 +100,7 @@ class SecureSum(SignedSum):
     def total(self, federation: Federation, parties: NDArray[np.int64], name: str, weights: NDArray[np.float64],
               size: int, extra_counts: int = 0, capacity: SumCapacity | None = None, by: Weights = "size") -> Summed:
         """Joint randomness, keys, shares, masked updates, witnesses, unmasking."""
-        if capacity is not None and len(parties) > capacity.parties:
-            raise DataError(f"the secure sum was sized for {capacity.parties} parties, but {len(parties)} joined")
         return _Sum(self, federation, name, parties, capacity, by).run(size, extra_counts)
-
-    def rows_in_full(self, federation: Federation, capacity: SumCapacity | None) -> float:
-        """How many rows weigh in full: the same for all parties in all sums of a run."""
-        if capacity is not None and capacity.weight > 1:
-            return capacity.weight
-        return float(self.cap or federation.sizes[federation.eligible()].max())
 
 
 class _Sum:
@@ -147,11 +111,8 @@ class _Sum:
         self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
         phases = Phases("secure sum", federation, parties, 0)
         seed, cohort = agree(phases, federation, parties, stage, JointSettings(stage=stage, local=NO_TRAINING))
-        self._fewest = max(cohort.fewest, 0 if capacity is None else capacity.fewest)
-        self._settings = SumSettings(
-            stage=stage, local=NO_TRAINING, room=len(cohort.members) if capacity is None else capacity.parties,
-            by_rows=by == "size", cap=stage.rows_in_full(federation, capacity), fewest=self._fewest)
-        self._heaviest = 1.0 if capacity is None else capacity.weight
+        self._settings, self._capacity = stage.terms(federation, cohort, len(parties), capacity, by), capacity
+        self._fewest = self._settings.fewest
         self._seed, self._cohort, self._phases = seed, cohort, Phases("secure sum", federation, parties, self._fewest)
         self._here = self._number(1)
         self._shared_among = b""
@@ -167,21 +128,9 @@ class _Sum:
         members, among = self._bitmap(left), self._bitmap(dealers)
         shown = self._shown(among, members, sent, self._witnessed(among, members))
         unmask(total, Dealt(self._here, self._shared_among, among, members, keys, dealt), shown, self._note)
-        return self._summed(total, size, left, len(dealers) - len(left))
-
-    def _summed(self, total: Whole, size: int, left: list[int], gone: int) -> Summed:
-        ring = Ring.of(*self._stage.ring, self._settings.room)
-        whole, room = ring.signed(total), self._settings.room
-        weight = float(whole[size]) / weight_unit(ring.bits, room)
-        if not 0 < weight <= len(left) * (1 + 1e-6):
-            raise PayloadError(f"the weights of {len(left)} parties sum to {weight:g}, which weights of up to 1 do not",
-                               remedy="one of them does not keep to the protocol; leave parties out to find it")
-        notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(left), "recovered": gone,
-                                "neighbours": self._here.circle.graph.degree}}
-        mean = whole[:size].astype(np.float64) * (room / (ring.scale * weight))
-        return Summed(mean, np.array(left), weight * self._heaviest, notes,
-                      whole[:size], (ring.bits, ring.largest, room), np.full(len(left), weight / (room * len(left))),
-                      whole[size + 1:])
+        notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(left),
+                                "recovered": len(dealers) - len(left), "neighbours": self._here.circle.graph.degree}}
+        return mean_of(total, size, left, self._settings, self._capacity, notes)
 
     def _number(self, attempt: int) -> Sum:
         """What follows from the number of the attempt; messages say which it is."""

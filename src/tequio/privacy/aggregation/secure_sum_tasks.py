@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tequio.errors import DataError, PayloadError, PermissionDenied
-from tequio.federation.task import Reveals, record, task
+from tequio.federation.task import Reveals, task
 from tequio.privacy.aggregation.committees import drawn_circle, drawn_witnesses
 from tequio.privacy.aggregation.encodings import (
     HASH_BYTES,
@@ -36,9 +36,8 @@ from tequio.privacy.aggregation.encodings import (
     root_by_path,
     root_of,
 )
-from tequio.privacy.aggregation.hidden_sums import Ring
 from tequio.privacy.aggregation.identities import SIGNATURE_BYTES, check_signed, is_signed_by, signed_by
-from tequio.privacy.aggregation.joint_randomness import Cohort, JointSettings, joint_seed
+from tequio.privacy.aggregation.joint_randomness import Cohort, joint_seed
 from tequio.privacy.aggregation.keys import (
     KEY_BYTES,
     SHARE_BYTES,
@@ -51,7 +50,8 @@ from tequio.privacy.aggregation.keys import (
     shared,
 )
 from tequio.privacy.aggregation.one_way import answer_once
-from tequio.privacy.updates import Held, OwnShares, extra_counts, held, let_go, shares_of_noise
+from tequio.privacy.aggregation.own_weights import SumSettings, encoded
+from tequio.privacy.updates import held, let_go, shares_of_noise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,20 +64,8 @@ COMMITMENT_BYTES = 16
 PAIR = 2 * SHARE_BYTES
 BOX_BYTES = PAIR + 16
 DEALT_BYTES = BOX_BYTES + 2 * COMMITMENT_BYTES
-SMALLEST_WEIGHT = 1 / 16
 MASK, KEY = "mask", "key"
 """The two secrets that a party shares: the key of its own mask, and the private key of the masks with others."""
-
-
-@record
-class SumSettings(JointSettings):
-    """How updates become whole numbers: for how many parties the sum has room, whether parties weigh by their rows, how
-    many rows weigh in full, and how many parties have to be left. All of it is part of the sum's number."""
-
-    room: int
-    by_rows: bool
-    cap: float
-    fewest: int
 
 
 class SumMemory(TypedDict, total=False):
@@ -336,7 +324,7 @@ def send_masked(party: Party, payload: Dealers, settings: SumSettings) -> Masked
         keys = _by_party(here.around(party.index, before), secrets["keys"], KEY_BYTES)
         own = {other: mask_key(here, common, party.index, other) for other, common in zip(
             around, in_common(secrets["masking"], [keys[other] for other in around]), strict=True)}
-        masked = _encoded(party, name, settings)
+        masked = encoded(party, name, settings)
         add_masks(masked, [secrets["mask"], *(own[other] for other in around if other > party.index)],
                   [own[other] for other in around if other < party.index])
         let_go(party, name)
@@ -537,28 +525,3 @@ def _good_shares(here: Sum, holder: int, dealer: int, common: bytes, dealt: byte
 
 def _by_party(parties: Sequence[int], whole: bytes, size: int) -> dict[int, bytes]:
     return dict(zip(parties, pieces(whole, size), strict=True))
-
-
-def _encoded(party: Party, name: str, settings: SumSettings) -> NDArray[np.unsignedinteger]:
-    """The update times its own weight, the weight, and what is summed with them, as numbers of the ring."""
-    bits, largest = settings.stage.ring or (0, 0.0)
-    ring, share = Ring.of(bits, largest, settings.room), own_share(party, settings)
-    unit = np.array([round(share * settings.room * weight_unit(bits, settings.room))])
-    party.keep(OwnShares, {"round": party.round, "shares": {
-        **party.recall(OwnShares).get("shares", {}), name: share}})
-    return np.concatenate([ring.encoded(held(party, name), share), unit.astype(ring.kind),
-                           extra_counts(party, name, settings.room).astype(ring.kind)])
-
-
-def own_share(party: Party, settings: SumSettings) -> float:
-    """What a party multiplies its update with: its own weight, from a sixteenth to one, over the room of the sum."""
-    rows = party.recall(Held).get("rows", len(party.data.train))
-    weight = min(max(rows / settings.cap, SMALLEST_WEIGHT), 1.0) if settings.by_rows else 1.0
-    return weight / settings.room
-
-
-def weight_unit(bits: int, room: int) -> float:
-    """In how fine steps weights are summed."""
-    return 2.0 ** (bits - 2 - (room - 1).bit_length())
-
-
