@@ -216,8 +216,8 @@ class LabelSettings:
 @task("vertical.randomise labels", settings=LabelSettings, reply=Done, reveals=Reveals.NOTHING)
 def randomise_labels(party: Party, payload: Payload, settings: LabelSettings) -> Done:
     """At the label holder: decide once what it says the labels of its training rows are (Warner, 1965)."""
-    rng = party.lasting_rng("randomised labels")
-    party.keep(LabelAnswers, {"labels": randomised(common_rows(party, "train"), settings.epsilon, rng)})
+    coins = party.coins("randomised labels", lasting=True)
+    party.keep(LabelAnswers, {"labels": randomised(common_rows(party, "train"), settings.epsilon, coins)})
     return {}
 
 
