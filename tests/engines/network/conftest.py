@@ -22,6 +22,7 @@ CONFIGS = {
     "fedavg": '[learner]\nname = "mlp"\nhidden = [16]\n',
     "scaffold": '[algorithm]\nname = "scaffold"\n',
     "secure-sum": '[[stages]]\nname = "secure-sum"\n',
+    "one-shot-sum": '[[stages]]\nname = "one-shot-sum"\n',
     "gossip": '[algorithm]\nname = "gossip"\n[topology]\nname = "parallel"\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
     "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',

@@ -230,7 +230,7 @@ def offer_key(party: Party, payload: InSum, settings: SumSettings) -> Offered:
     def work(memory: Seat) -> tuple[Seat, Offered]:
         here = _seated(party, payload, settings)
         secret = memory.get("secrets", {})
-        if memory.get("committee") != here.seed:
+        if memory.get("committee") != here.seed or "key" not in secret:
             secret, memory = {"key": fresh_key()}, {"committee": here.seed}
         key = public_of(secret["key"])
         return {**memory, "secrets": secret}, {
