@@ -51,12 +51,12 @@ def play(algorithm, federation, rounds=1):
     return state
 
 
-@task("joint.sum", settings=NoSettings, reply=dict, reveals=Reveals.SCORES)
+@task("joint sum: add up", settings=NoSettings, reply=dict, reveals=Reveals.SCORES)
 def add_up(party, payload, settings):
     return {"sum": design(party, asked_rows(party, payload)).sum(axis=1)}
 
 
-@task("joint.keep", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
+@task("joint sum: keep", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def keep_sum(party, payload, settings):
     own = design(party, asked_rows(party, payload)).sum(axis=1)
     positive = 1 / (1 + np.exp(-(own + payload["others"])))
@@ -64,7 +64,7 @@ def keep_sum(party, payload, settings):
     return {}
 
 
-@task("joint.be there", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
+@task("joint sum: be there", settings=NoSettings, reply=Done, reveals=Reveals.NOTHING)
 def be_there(party, payload, settings):
     return {}
 
