@@ -102,6 +102,10 @@ def with_entry(name: str, value: Any) -> Any:
     return lambda payload: {**payload, name: value}
 
 
+def with_sum(name: str, value: Any) -> Any:
+    return lambda payload: {"sums": {**payload["sums"], name: value}}
+
+
 CONFUSION = np.array([[-35_087_720, 35_087_724], [0, 0]])
 
 
@@ -184,17 +188,18 @@ def test_tallies_of_every_kind_of_target_are_checked(target: Any, changes: dict[
 @pytest.mark.parametrize(("name", "task", "forge"), [
     ("statistics", "statistics: summary", with_entry("squares", np.full(4, -1.0))),
     ("statistics", "statistics: summary", with_entry("mean", np.full(4, 1e200))),
-    ("statistics", "statistics: brackets", with_entry("cells", np.full((4, 3, 16), 20))),
-    ("statistics", "statistics: brackets", with_entry("rows", np.full(4, -1))),
-    ("statistics", "statistics: labels", with_entry("counts", np.full(2, 20))),
-    ("statistics", "statistics: labels", with_entry("counts", np.full(3, 1))),
-    ("kmeans", "kmeans: move centroids", lambda payload: {"update": {**payload["update"], "counts": np.full(2, -3.0)}}),
-    ("kmeans", "kmeans: move centroids", lambda payload: {"update": {**payload["update"], "counts": np.full(2, 0.5)}}),
+    ("statistics", "statistics: brackets", with_sum("up_to", np.full((4, 3, 17), 200))),
+    ("statistics", "statistics: brackets", with_sum("up_to", np.tile(np.arange(17)[::-1], (4, 3, 1)))),
+    ("statistics", "statistics: brackets", with_sum("rows", np.full(4, -1))),
+    ("statistics", "statistics: labels", with_sum("labels", np.full(2, 20))),
+    ("statistics", "statistics: labels", with_sum("labels", np.full(3, 1))),
+    ("kmeans", "kmeans: move centroids", with_sum("counts", np.full(2, -3.0))),
+    ("kmeans", "kmeans: move centroids", with_sum("counts", np.full(2, 0.5))),
     ("histogram-gbdt", "histogram-gbdt: sum gradients",
-     lambda payload: {"update": {**payload["update"], "curvature": -payload["update"]["curvature"] - 1}}),
-    ("histogram-gbdt", "boosting: total targets", with_entry("totals", np.array([-4.0, 24.0]))),
+     lambda payload: {"sums": {**payload["sums"], "curvature": -payload["sums"]["curvature"] - 1}}),
+    ("histogram-gbdt", "boosting: total targets", with_sum("totals", np.array([-4.0, 24.0]))),
     ("federated-id3", "federated-id3: count",
-     lambda payload: {"update": {"counts": payload["update"]["counts"] + 0.5}})])
+     lambda payload: {"sums": {"counts": payload["sums"]["counts"] + 0.5}})])
 def test_counts_and_sums_that_no_rows_have_fail_their_party(name: str, task: str, forge: Any) -> None:
     play = Play(name, Hostile(task, forge), on_failure="continue", quorum=0.5).rounds(1)
     assert {party for party, _ in failed(play)} == {str(GUILTY)}

@@ -233,7 +233,8 @@ def test_a_run_may_ask_for_the_tasks_of_its_algorithm_and_for_no_others(name):
 
 
 @pytest.mark.parametrize(("name", "tasks"), [
-    ("fedavg", {"train", "evaluate"}), ("kmeans", {"statistics: summary", "kmeans: move centroids", "evaluate"}),
+    ("fedavg", {"train", "evaluate"}), ("kmeans", {"statistics: summary", "statistics: brackets", "statistics: moments",
+                                         "kmeans: move centroids", "evaluate"}),
     ("no-such-algorithm", set())])
 def test_the_tasks_of_some_algorithms_are_exactly_these(name, tasks):
     assert tasks_of(frozenset({("algorithm", name)})) == tasks

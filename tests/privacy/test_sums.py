@@ -35,17 +35,17 @@ def test_private_k_means_pays_once_a_round(tmp_path):
 
 
 def test_noise_on_sums_and_counts_is_in_proportion_to_what_a_row_moves(tmp_path, monkeypatch):
-    heard, add_up = [], kmeans._totals
+    heard, add_up = [], kmeans._along_topology
 
     def listen(federation, replies):
         heard.extend(replies.payloads)
         return add_up(federation, replies)
 
-    monkeypatch.setattr(kmeans, "_totals", listen)
+    monkeypatch.setattr(kmeans, "_along_topology", listen)
     for noise in (0.0, 5.0):
         tequio.run(given(KMEANS, "", tmp_path, noise=noise, rounds=1))
     exact, noised = heard[:4], heard[4:]
-    difference = np.array([payload["update"]["sums"] - true["update"]["sums"]
+    difference = np.array([payload["sums"]["sums"] - true["sums"]["sums"]
                            for payload, true in zip(noised, exact, strict=True)])
     # 240 draws with a radius of 2 and two arrays
     assert difference.std() == pytest.approx(5.0 * 2.0 * np.sqrt(2), rel=0.15)
@@ -80,11 +80,10 @@ def test_what_is_not_bounded_is_refused(reason, changes, tmp_path):
         make_scenario(complete(given(KMEANS, "", tmp_path) | changes))
 
 
-@pytest.mark.parametrize(("stage", "why"), [
-    ("secure-sum", "it looks at what each party sent, not only at their weighted mean"),
-    ("one-shot-sum", "it looks at what each party sent, not only at their weighted mean"),
-    ("verified", "proves weighted sums, and the algorithm 'kmeans'")])
-def test_sums_that_no_aggregation_makes_cannot_be_hidden_or_proved(stage, why):
+@pytest.mark.parametrize(("stages", "why"), [
+    (["dp-sums", "verified"], "proves weighted sums, and the algorithm 'kmeans'"),
+    (["group-sum"], "asks for whole sums over rows, and groups make means"),
+    ([{"name": "random-k"}, "secure-sum"], "the stage 'random-k' does not go with .* are hidden as they are")])
+def test_sums_over_rows_are_hidden_as_they_are_or_not_at_all(stages, why):
     with pytest.raises(ConfigError, match=why):
-        make_scenario(complete({"data": {"name": "iris"}, "algorithm": {"name": "kmeans"},
-                                "stages": [{"name": "dp-sums", "noise": 1.0}, {"name": stage}]}))
+        make_scenario(complete({"data": {"name": "iris"}, "algorithm": {"name": "kmeans"}, "stages": stages}))

@@ -222,6 +222,10 @@ COUNTED = "counted"
 """Under this name a reply has small whole numbers of which only the sum over all parties is wanted."""
 
 
+SUMS = "sums"
+"""Under this name a reply holds sums over rows, of which only the total over parties is wanted (`sum_over_rows`)."""
+
+
 def vectors_in(payload: Payload) -> list[str]:
     """Names of a payload's entries that are updates: named arrays of floats."""
     return [name for name, value in payload.items() if isinstance(value, dict) and value and all(

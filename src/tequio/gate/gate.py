@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tequio.data.preprocessing import preparations
 from tequio.errors import PermissionDenied
-from tequio.federation.stages import summing_stage
+from tequio.federation.stages import SUMS, summing_stage
 from tequio.federation.task import NoSettings, Reveals, Sums, find_task
 from tequio.gate.announcement import FILLED_IN
 from tequio.gate.components import check_components, check_steps
@@ -407,14 +407,14 @@ class Gate:
 
     def _counted(self, task: AnyTask, settings: object, stages: Sequence[Stage]) -> Passed:
         """Sums over rows, some of which may be behind few: counted with a minimum, hidden, or noised here."""
-        if vars(settings).get("minimum_count", 0) > 1:  # held against the policy above
-            behind = self.rows.part(vars(settings).get("part", "train"))
-            return Passed(task, f"counts of {vars(settings)['minimum_count']} rows and their multiples",
-                          counted=(vars(settings)["minimum_count"], behind))
         if summing_stage(stages) is not None:
             return Passed(task, "hidden in a sum over parties")
         if any(stage.mechanism is not None and stage.mechanism.place == "party" for stage in stages):
             return Passed(task, "sums with noise of this party")
+        if vars(settings).get("minimum_count", 0) > 1:  # held against the policy above
+            behind = self.rows.part(vars(settings).get("part", "train"))
+            return Passed(task, f"counts of {vars(settings)['minimum_count']} rows and their multiples",
+                          counted=(vars(settings)["minimum_count"], behind))
         raise refused(f"sums in the reply of task '{task.name}' may stand for fewer than {self.policy.cell} rows",
                       "add the stage 'dp-sums' or 'secure-sum' where the algorithm takes it, or list the task under "
                       "'exempt_tasks'")
@@ -445,7 +445,7 @@ class Gate:
             spent: Spent = {}
             for release, count in (pair for bill in bills for pair in bill.items()):
                 spent[release] = spent.get(release, 0) + count
-            arrays = tuple(vars(stage).get("arrays", ())) or ("update",)
+            arrays = tuple(vars(stage).get("arrays", ())) or (SUMS if mechanism.protects == "sums" else "update",)
             return Passed(task, f"noise of this party: {_name(stage)}", spent, _name(stage), mechanism.unit,
                           only=frozenset({*arrays, *OPEN, "buffers"} if mechanism.protects == "training" else
                                          {*arrays, *OPEN}))

@@ -98,6 +98,8 @@ def _of_told_rows(statistics: Mapping[str, Any], policy: Policy) -> dict[str, An
 
 def _counts(value: object, passed: Passed, cell: int, rows: int) -> object:
     """Counts as multiples of a cell, rounded down. Where fewer than that are missing to all rows, none are."""
+    if isinstance(value, dict):
+        return {name: _counts(inner, passed, cell, rows) for name, inner in value.items()}
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
         raise refused(f"the reply of task '{passed.task.name}' has sums of values, and two of them that differ by one "
                       "row show it", "add the stage 'dp-sums' or 'secure-sum' where the algorithm takes it, or list "

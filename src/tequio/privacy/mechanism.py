@@ -96,6 +96,10 @@ class Mechanism(Stage, ABC):
         """What the entries cost those they cost most, in releases: noise over sensitivity, distribution and sampling.
         The largest epsilon counts."""
 
+    def deviations(self, names: Sequence[str]) -> dict[str, float]:
+        """Where sums over rows of these names leave together: the standard deviation of the noise on each entry."""
+        return {}
+
     def planned(self, noise: float, context: Context) -> list[Entry]:
         """The entries of a whole run at worst: of a party that answers as often as it can."""
         return [Entry(round, noise, 1, (0,)) for round in range(1, context.rounds + 1, context.turns or 1)

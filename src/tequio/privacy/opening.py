@@ -205,7 +205,11 @@ def objections(mechanism: Mechanism, algorithm: Algorithm, context: Context, rul
 def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Context,
                      disclosure: Disclosure | None) -> Iterator[str]:
     name = name_of(type(algorithm))
-    if disclosure is None:
+    if disclosure is None and "updates" not in algorithm.sends:
+        yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: set "
+               "algorithm.minimum_count = 1 and what bounds its sums (bounds of 'statistics', centroids and radius of "
+               f"'kmeans', low and high of 'histogram-gbdt'), or see: tequio show {name}")
+    elif disclosure is None:
         yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: set "
                f"algorithm = 'fedavg' (or 'fedprox', 'fedadam'), or see: tequio show {name}")
     elif bool(disclosure.moves) != (mechanism.protects == "sums"):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 import numpy as np
 
 from tequio.errors import ConfigError
-from tequio.federation.stages import MOVED, Form, StageSpec
+from tequio.federation.stages import MOVED, SUMS, Form, StageSpec
 from tequio.noise.grid import step_for
 from tequio.noise.sampling import rounded_gaussian
 from tequio.privacy.accounting import Release, Spent
@@ -109,7 +109,7 @@ def _release(noise: float, chance: float) -> Release:
 @register("stage", "dp-sums", paper="Blum et al., 2005")
 @dataclass(frozen=True)
 class NoisySums(Mechanism):
-    """Add Gaussian noise, at the party, to sums over its rows: of k-means, histogram boosting and Federated-ID3.
+    """Add Gaussian noise, at the party, to sums over its rows: of statistics, k-means and trees from counts.
 
     Parameters:
         noise: standard deviation in units of what one row can change (left out: as privacy.epsilon asks)
@@ -135,13 +135,19 @@ class NoisySums(Mechanism):
 
     def send(self, party: Party, payload: Payload) -> Payload:
         """At the party: noise every sum."""
-        sums: Arrays = payload.get("update", {})
-        if self.noise is None or payload.keys() - {MOVED} != {"update"} or set(sums) != set(self.moves):
+        entry = next(iter(payload.keys() - {MOVED}), SUMS)
+        sums: Arrays = payload.get(entry, {})
+        if self.noise is None or payload.keys() - {MOVED} != {entry} or not sums or not set(sums) <= set(self.moves):
             raise ConfigError("'dp-sums' does not know what one row can change in what this task sends",
-                              remedy="use it with 'kmeans', 'histogram-gbdt' or 'federated-id3', in a run")
+                              remedy="use it in a run, with 'statistics', 'kmeans', 'histogram-gbdt' or "
+                                     "'federated-id3'")
         coins, noise = release_coins(party, "noisy sums", secret=self.secret), self.noise * len(sums) ** 0.5
-        return {**payload, "update": {name: _noised(values, noise, self.moves[name], coins)
-                                      for name, values in sums.items()}}
+        return {**payload, entry: {name: _noised(values, noise, self.moves[name], coins)
+                                   for name, values in sums.items()}}
+
+    def deviations(self, names: Sequence[str]) -> dict[str, float]:
+        """In proportion to what one row moves, so that all sums of a reply are one release."""
+        return {name: self.known_noise * len(names) ** 0.5 * self.moves[name] for name in names}
 
     def spent(self, entries: Sequence[Entry], context: Context) -> list[Spent]:
         """What the rows of the parties that answered most often have spent."""

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tequio.errors import ConfigError, DataError, PayloadError, PermissionDenied, TequioError
 from tequio.federation.exchange import Failure
-from tequio.federation.stages import BUFFERS, COUNTED, vectors_in
+from tequio.federation.fixed_point import LARGEST_DIGITS as LARGEST_EXTRA_COUNT
+from tequio.federation.fixed_point import digits_of
+from tequio.federation.stages import BUFFERS, COUNTED, SUMS, vectors_in
 from tequio.learners.descent import is_finite
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ class OwnShares(OfRound, total=False):
     shares: dict[str, float]
 
 
+class HeldSums(OfRound, total=False):
+    """How many sums over rows a party has held in a round. Each has a name of its own, and is added up once."""
+
+    count: int
+
+
 class Residuals(TypedDict, total=False):
     """What compression has left out so far, by stage and array, to be added to the next update."""
 
@@ -82,9 +90,6 @@ class Residuals(TypedDict, total=False):
 
 LARGEST_MODEL = 1 << 31
 """More numbers than this are no model, whatever a reply claims."""
-
-LARGEST_EXTRA_COUNT = 1 << 30
-"""Sums of extra counts stay below this, so that they fit into every ring."""
 
 _KINDS = {"<f2", "<f4", "<f8"}
 
@@ -213,7 +218,9 @@ def forget_older(party: Party, *kinds: type[OfRound]) -> None:
 
 
 def hold(party: Party, payload: Payload, mark: str) -> Payload:
-    """Keep every update of a payload at the party; only its shapes leave."""
+    """Keep every update of a payload, or its sums over rows, at the party; only its shapes leave."""
+    if SUMS in payload:
+        return _hold_sums(party, payload, mark)
     names = [*vectors_in(payload), *(name for name, value in payload.items() if is_encoded(value))]
     _refuse_others(payload, names, mark)
     parts = {name: split(payload[name]) for name in names}
@@ -223,6 +230,22 @@ def hold(party: Party, payload: Payload, mark: str) -> Payload:
                            for name, (arrays, rest) in parts.items()}}
     counted = shown.pop(COUNTED, {})
     return with_extra_counts(party, shown, dict.fromkeys(names, np.array(list(counted.values())))) if counted else shown
+
+
+def _hold_sums(party: Party, payload: Payload, mark: str) -> Payload:
+    """Sums over rows are held as whole numbers, which are added as they are and know no weights."""
+    _refuse_others(payload, [SUMS], mark)
+    arrays: Arrays = payload[SUMS]
+    before = party.recall(HeldSums)
+    number = before.get("count", 0) + 1 if before.get("round") == party.round else 1
+    name, nothing = f"{SUMS} {number}", np.zeros(0, dtype=np.float32)
+    party.forget(Held)
+    party.keep(HeldSums, {"round": party.round, "count": number})
+    party.keep(Held, {"round": party.round, "vectors": {name: nothing}})
+    digits = [digits_of(values, party.roster.parties) for values in arrays.values()]
+    shown = {**payload, SUMS: {"by": mark, "name": name, "layout": layout_of(arrays)}}
+    party.keep(Held, {"extra_counts": {name: np.concatenate([np.zeros(0, dtype=np.int64), *digits])}})
+    return shown
 
 
 def with_extra_counts(party: Party, payload: Payload, counts: dict[str, NDArray[np.int64]]) -> Payload:

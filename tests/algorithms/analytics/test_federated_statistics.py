@@ -10,22 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tequio.algorithms.analytics.columns import (
-    CELLS,
-    Scope,
-    categorical_columns,
-    count_rows,
-    find_quantiles,
-    numeric_columns,
-    summarise_columns,
-)
-from tequio.algorithms.analytics.statistics import (
-    Statistics,
-    count_categories,
-    count_histograms,
-    count_labels,
-    even_edges,
-)
+from tequio.algorithms.analytics.columns import Scope, categorical_columns, count_rows, numeric_columns
+from tequio.algorithms.analytics.counting import count_categories, count_histograms, count_labels, even_edges
+from tequio.algorithms.analytics.quantiles import CELLS, find_quantiles
+from tequio.algorithms.analytics.statistics import Statistics
+from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
@@ -61,6 +50,11 @@ def federated(dataset: Dataset, sizes: list[int], *, split: Split | None = None,
     engine = Listening()
     engine.open(population)
     return Federation(population, engine, 2, rules or Rules())
+
+
+def edges_of(federation: Federation, bins: int) -> Any:
+    summary = summarise_columns(federation)
+    return even_edges(summary["min"], summary["max"], bins)
 
 
 def table(rows: int, seed: int = 0) -> Dataset:
@@ -101,8 +95,8 @@ def test_hand_worked_summary_of_named_columns() -> None:
 def test_histograms_equal_numpys(seed: int, sizes: list[int], bins: int) -> None:
     data = table(sum(sizes), seed)
     federation = federated(data, sizes)
-    edges = even_edges(summarise_columns(federation), bins)
-    counts = count_histograms(federation, edges)
+    edges = edges_of(federation, bins)
+    counts = count_histograms(federation, edges).counts
     for column, of_column, row_of_edges in zip((0, 2, 3), counts, edges, strict=True):
         np.testing.assert_array_equal(of_column, np.histogram(data.features[:, column], row_of_edges)[0])
         assert of_column.sum() == sum(sizes)
@@ -111,9 +105,9 @@ def test_histograms_equal_numpys(seed: int, sizes: list[int], bins: int) -> None
 def test_a_constant_column_has_a_histogram() -> None:
     data = Dataset.of(Schema.of_numbers("a", Target("none")), np.full((5, 1), 3.0))
     federation = federated(data, [2, 3])
-    edges = even_edges(summarise_columns(federation), 2)
+    edges = edges_of(federation, 2)
     assert edges.tolist() == [[2.5, 3.0, 3.5]]
-    assert count_histograms(federation, edges).tolist() == [[0, 5]]
+    assert count_histograms(federation, edges).counts.tolist() == [[0, 5]]
 
 
 @pytest.mark.parametrize("edges", [[[0.0, 1.0]], [[0.0], [0.0], [0.0]], [[1.0, 0.0]] * 3, [0.0, 1.0]])
@@ -176,17 +170,17 @@ def test_quantiles_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
 def test_categories_labels_and_rows_equal_pooled_counts(seed: int, sizes: list[int]) -> None:
     data = table(sum(sizes), seed)
     federation = federated(data, sizes)
-    counts = count_categories(federation)
+    counts, _ = count_categories(federation)
     assert counts.keys() == {"city"}
     assert counts["city"].tolist() == np.bincount(data.features[:, 1].astype(int), minlength=3).tolist()
-    assert count_labels(federation).tolist() == np.bincount(data.target, minlength=3).tolist()
+    assert count_labels(federation).counts.tolist() == np.bincount(data.target, minlength=3).tolist()
     assert count_rows(federation) == sum(sizes)
 
 
 def test_labels_of_a_multi_label_target() -> None:
     truth = np.array([[1, 0], [1, 1], [1, 0]])
     data = Dataset.of(Schema.of_numbers("a", Target("multilabel", ("red", "round"))), np.zeros((3, 1)), truth)
-    assert count_labels(federated(data, [1, 2])).tolist() == [3, 1]
+    assert count_labels(federated(data, [1, 2])).counts.tolist() == [3, 1]
     with pytest.raises(ConfigError, match="'none' has no labels"):
         count_labels(federated(Dataset.of(Schema.of_numbers("a", Target("none")), np.zeros((3, 1))), [3]))
 
@@ -225,20 +219,20 @@ def test_small_cells_are_told_as_empty() -> None:
                       np.stack([values, values], axis=1), values.astype(int))
     federation = federated(data, [5, 8])
     scope = Scope(minimum_count=2)
-    assert count_histograms(federation, [[0.0, 0.5, 1.0]], scope=scope).tolist() == [[7, 6]]
-    assert count_categories(federation, scope=scope)["kind"].tolist() == [6, 6]
-    assert count_labels(federation, scope).tolist() == [6, 6]
-    assert all(reply.payload[key].tolist() != [4, 1] for reply in federation.engine.heard for key in reply.payload)
+    assert count_histograms(federation, [[0.0, 0.5, 1.0]], scope=scope).counts.tolist() == [[7, 6]]
+    assert count_categories(federation, scope=scope)[0]["kind"].tolist() == [6, 6]
+    assert count_labels(federation, scope).counts.tolist() == [6, 6]
+    assert all(reply.payload["sums"][key].tolist() != [4, 1] for reply in federation.engine.heard for key in reply.payload["sums"])
 
 
 def test_no_reply_tells_of_fewer_rows_than_the_minimum() -> None:
     federation = federated(table(400), [40] * 10)
     found = find_quantiles(federation, [0.1, 0.5], tolerance=1e-9, scope=Scope(minimum_count=4))
-    brackets = [reply.payload for reply in federation.engine.heard if "cells" in reply.payload]
-    assert len(brackets) >= 20
-    for payload in brackets:
-        for counts in (payload["cells"], payload["below"]):
-            assert not ((counts > 0) & (counts < 4)).any()
+    counts = [reply.payload["sums"]["up_to"] for reply in federation.engine.heard if "sums" in reply.payload]
+    assert len(counts) >= 20
+    for up_to in counts:
+        for told in (up_to, np.diff(up_to, axis=-1)):
+            assert not ((told > 0) & (told < 4)).any()
     # Brackets close in on the means of groups, and never on the value of a row.
     values = table(400).features[:, 2]
     assert np.abs(found.values[1][:, None] - values).min() > 1e-6 * np.ptp(values)
@@ -250,10 +244,10 @@ def test_edges_that_others_choose_show_no_value_of_a_row() -> None:
     data = Dataset.of(Schema.of_numbers("a", Target("none")), values[:, None])
     federation = federated(data, [7])
     for edge in (0.0, 0.5, 0.999):
-        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).tolist() == [[0, 7]]
+        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).counts.tolist() == [[0, 7]]
     for edge in (1.5, 3.5, 4.5):
-        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).tolist() == [[3, 4]]
-    assert count_histograms(federation, [[-9.0, 3.5, 9.0]]).tolist() == [[4, 3]]
+        assert count_histograms(federation, [[-9.0, edge, 9.0]], scope=Scope(minimum_count=3)).counts.tolist() == [[3, 4]]
+    assert count_histograms(federation, [[-9.0, 3.5, 9.0]]).counts.tolist() == [[4, 3]]
 
 
 def test_columns_held_by_different_parties() -> None:

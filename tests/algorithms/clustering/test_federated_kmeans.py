@@ -105,10 +105,10 @@ def test_only_counts_and_sums_leave_a_party() -> None:
     sizes = set()
     for reply in federation.engine.heard:
         [(name, told)] = reply.payload.items()
-        assert name == "update"
+        assert name == "sums"
         assert {name: values.shape for name, values in told.items()} == {"counts": (4,), "sums": (4, 3)}
         sizes.add(reply.bytes_up)
-    assert sizes == {payloads.size({"update": {"counts": np.zeros(4, np.int64), "sums": np.zeros((4, 3))}})}
+    assert sizes == {payloads.size({"sums": {"counts": np.zeros(4, np.int64), "sums": np.zeros((4, 3))}})}
     assert federation.traffic.bytes_down == 6 * payloads.size({"centroids": np.zeros((4, 3))})
 
 
@@ -168,7 +168,7 @@ def test_small_clusters_are_not_told() -> None:
     federation = federated(line(0, 1, 2, 13, 10, 11), [4, 2])
     state = run(FederatedKMeans(clusters=2, centroids=((0.0,), (9.0,)), minimum_count=2), federation, 1)
     assert state.model["centroids"].tolist() == [[pytest.approx(1.0)], [pytest.approx(10.5)]]
-    told = federation.engine.heard[0].payload["update"]
+    told = federation.engine.heard[0].payload["sums"]
     assert told["counts"].tolist() == [3, 0]
     assert told["sums"].tolist() == [[3.0], [0.0]]
 
@@ -177,7 +177,7 @@ def test_rows_are_shortened_to_the_radius() -> None:
     """Rows 3, 4 and 100 become 3, 4 and 5: their sum is 12."""
     federation = federated(line(3, 4, 100), [3])
     run(FederatedKMeans(clusters=1, centroids=((0.0,),), radius=5.0), federation, 1)
-    assert federation.engine.heard[0].payload["update"]["sums"].tolist() == [[pytest.approx(12.0)]]
+    assert federation.engine.heard[0].payload["sums"]["sums"].tolist() == [[pytest.approx(12.0)]]
 
 
 @pytest.mark.parametrize("initial", ["uniform", "normal"])

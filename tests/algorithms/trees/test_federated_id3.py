@@ -126,8 +126,8 @@ def test_one_exchange_a_level_and_only_counts_come_back() -> None:
         tree = Tree.from_payload(run(algorithm(), asking).model, features=6, classes=2)
     assert tree.depths.max() == 3
     assert [fact["task"] for fact in facts] == ["federated-id3: count"] * 3
-    shapes = [reply["update"]["counts"].shape for reply in seen]
-    assert all(reply.keys() == {"update"} and reply["update"].keys() == {"counts"} for reply in seen)
+    shapes = [reply["sums"]["counts"].shape for reply in seen]
+    assert all(reply.keys() == {"sums"} and reply["sums"].keys() == {"counts"} for reply in seen)
     assert shapes == [(1, 18, 2)] * 5 + [(3, 18, 2)] * 5 + [(9, 18, 2)] * 5
 
 
@@ -157,7 +157,7 @@ WRONG_COUNTS = {
 @pytest.mark.parametrize("wrong", WRONG_COUNTS)
 def test_a_party_with_corrupted_counts_is_named_or_left_out(wrong: str) -> None:
     data = categories([[0, 1], [1, 0], [1, 1], [0, 0], [0, 1]], [0, 1, 1, 0, 1])
-    reply = {"update": {"counts": WRONG_COUNTS[wrong]}}
+    reply = {"sums": {"counts": WRONG_COUNTS[wrong]}}
     with replies_changed(count, spoilt_at(1, reply)):
         with pytest.raises(PartyError, match=r"party '1' failed in round 1 .* (party '1' sent|its reply)"):
             run(algorithm(), federation(data, [[0, 1], [2], [3, 4]]))

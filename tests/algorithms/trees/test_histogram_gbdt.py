@@ -120,7 +120,7 @@ def test_a_party_that_fails_within_a_tree_has_no_part_in_it() -> None:
 
     def fail_later(party: Any, reply: dict[str, Any]) -> dict[str, Any]:
         asked.append(party.index)
-        if party.index == 1 and len(reply["update"]["gradient"]) > 1:
+        if party.index == 1 and len(reply["sums"]["gradient"]) > 1:
             raise OSError("the line is dead")
         return reply
 
@@ -132,15 +132,15 @@ def test_a_party_that_fails_within_a_tree_has_no_part_in_it() -> None:
     assert_same_trees(survived, algorithm(("0", "2")).round(others, start))
 
 
-WRONG = {"no sums": {"update": 3}, "a sum too few": {"update": {"gradient": np.zeros((1, 3))}},
-         "of another shape": {"update": {"gradient": np.zeros((2, 9)), "curvature": np.zeros((2, 9))}}}
+WRONG = {"no sums": {"sums": 3}, "a sum too few": {"sums": {"gradient": np.zeros((1, 3))}},
+         "of another shape": {"sums": {"gradient": np.zeros((2, 9)), "curvature": np.zeros((2, 9))}}}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_corrupted_sums_are_named_or_left_out(wrong: str) -> None:
     data = blobs(90)
     with replies_changed(sum_gradients, spoilt_at(2, WRONG[wrong])):
-        with pytest.raises(PartyError, match=r"party '2' (sent something that is not sums of gradients|.*its reply)"):
+        with pytest.raises(PartyError, match=r"party '2' (sent 'gradient' of shape|sent other sums than|.*its reply)"):
             run(algorithm(), federation(data, 3))
         left = run(algorithm(), federation(data, 3, rules=CONTINUE))
     asking = federation(data, 3)

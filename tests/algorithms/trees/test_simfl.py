@@ -98,8 +98,8 @@ def test_all_gradients_arrive_and_stand_behind_the_most_similar_row() -> None:
         behind = kept(asking, simfl.SimilarRows)[party]["similar"][:, 0]
         expected = np.zeros(40)
         np.add.at(expected, behind, share - rows.target)
-        np.testing.assert_allclose(reply["update"]["gradient"][:, 0], expected, atol=1e-12)
-        np.testing.assert_allclose(reply["update"]["curvature"].sum(), 40 * share * (1 - share))
+        np.testing.assert_allclose(reply["sums"]["gradient"][:, 0], expected, atol=1e-12)
+        np.testing.assert_allclose(reply["sums"]["curvature"].sum(), 40 * share * (1 - share))
 
 
 def test_the_parties_take_turns() -> None:
@@ -154,9 +154,9 @@ def test_corrupted_trees_are_named_or_the_turn_is_lost(wrong: str) -> None:
 
 
 def test_corrupted_sums_are_named_or_left_out() -> None:
-    wrong = {"update": {"gradient": np.zeros((3, 1)), "curvature": np.zeros((3, 1))}}
+    wrong = {"sums": {"gradient": np.zeros((3, 1)), "curvature": np.zeros((3, 1))}}
     with replies_changed(simfl.lend_gradients, spoilt_at(2, wrong)):
-        with pytest.raises(PartyError, match=r"party '2' sent something that is not sums of gradients"):
+        with pytest.raises(PartyError, match=r"party '2' sent 'gradient' of shape"):
             run(algorithm(), federation(blobs(60), 3))
         assert len(run(algorithm(), federation(blobs(60), 3, rules=CONTINUE)).model["sizes"]) == 1
 

@@ -8,21 +8,24 @@ it was. With `history` centroids also weigh what they saw in earlier rounds (Scu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypedDict
 
 import numpy as np
 from annotated_types import Ge, Interval
 
-from tequio.algorithms.analytics.columns import Scope, summarise_columns
+from tequio.algorithms.analytics.columns import Scope
+from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.data.dataset import Dataset, Schema
 from tequio.errors import ConfigError, PayloadError
-from tequio.federation.aggregation import Mean, Updates, check_shapes
+from tequio.federation.aggregation import Mean, Updates
 from tequio.federation.algorithm import Algorithm, Attacked, Disclosure, State, part
 from tequio.federation.averaging import finish_round, select
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import LARGEST_COUNT, Count, Floats, Sums, record, task
+from tequio.federation.sums import Named, SumsReply, if_hidden, sum_over_rows
+from tequio.federation.task import LARGEST_COUNT, Count, Sums, record, task
 from tequio.federation.topology import ClientServer, Hierarchical, Topology
 from tequio.learners import kmeans
 from tequio.learners.learner import as_doubles, check_numeric, flat_features
@@ -78,6 +81,7 @@ class FederatedKMeans(Algorithm):
     topologies: ClassVar[tuple[type[Topology], ...]] = (ClientServer, Hierarchical)
     attackable: ClassVar[frozenset[Attacked]] = frozenset({"updates", "cohort"})  # labels of rows do not matter here
     sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
+    sums_only: ClassVar[bool] = True
     adoptable: ClassVar[bool] = False  # without local training settings no party makes centroids of its own
 
     @property
@@ -95,7 +99,8 @@ class FederatedKMeans(Algorithm):
         check_numeric(federation.schema, "kmeans")
         if self.centroids:
             return State({"centroids": self._given(len(federation.schema.features))})
-        summary = summarise_columns(federation, scope=Scope(minimum_count=self.minimum_count))
+        scope = Scope(minimum_count=self.minimum_count, stages=if_hidden(self.stages))
+        summary = summarise_columns(federation, scope=scope)
         statistics = {"min": summary["min"], "max": summary["max"], "mean": summary["mean"], "sd": summary["sd"]}
         return State(kmeans.initialise(self.initial, statistics, self.clusters, federation.rng("initial model")))
 
@@ -111,14 +116,14 @@ class FederatedKMeans(Algorithm):
         chosen = select(self, federation, state)
         # The attack first, so that every other stage sees what is really sent.
         way = self.stages if self.attack is None else (self.attack, *self.stages)
-        replies = federation.ask(chosen.parties, move_centroids, {"centroids": state.model["centroids"]},
-                                 settings=self._settings, stages=way, check=None if way else _check_counts)
         old: Centroids = state.model["centroids"]
-        shapes = {"counts": np.zeros(len(old)), "sums": old}
-        replies = federation.sound(replies, lambda sent, whose: check_shapes(sent["update"], shapes, whose))
-        if not replies:
+        found = sum_over_rows(federation, chosen.parties, move_centroids, {"centroids": old}, settings=self._settings,
+                              shapes={"counts": old.shape[:1], "sums": old.shape}, stages=way, check=_check_counts,
+                              add=partial(_along_topology, federation), roster=False)
+        replies = found.replies
+        if not len(found):
             return finish_round(self, federation, state, chosen, replies)
-        counts, sums = _totals(federation, replies)
+        counts, sums = found["counts"], found["sums"]
         weight = state.memory.get("weight", np.zeros(len(old))) if self.history else np.zeros(len(old))
         moved = _merged(old, counts + weight, sums + weight[:, None] * old)
         centroids = (1 - self.coordinator_rate) * old + self.coordinator_rate * moved
@@ -154,33 +159,28 @@ class CentroidsPayload(TypedDict):
     centroids: Centroids
 
 
-class SumsReply(TypedDict):
-    """`counts` of rows by cluster, and `sums`: these counts times where the rows move the centroids."""
-
-    update: Floats
-
-
 def _moved(settings: MoveSettings, schema: Schema) -> dict[str, float]:
-    """A row is in one cluster, and as long as the radius allows."""
-    return {"counts": 1.0, "sums": settings.radius or inf}
+    """A row is in one cluster, and as long as the radius allows. With a minimum it may bring back those left out."""
+    few = settings.minimum_count > 1
+    return {"counts": inf if few else 1.0, "sums": inf if few else settings.radius or inf}
 
 
-def _check_counts(reply: SumsReply, whose: str) -> None:
+def _check_counts(sums: Named, whose: str) -> None:
     """Refuse counts of rows that are negative or broken; under stages they may carry noise."""
-    counts = reply["update"].get("counts", np.zeros(0))
+    counts = sums["counts"]
     if (counts < 0).any() or (counts % 1).any() or (counts > LARGEST_COUNT).any():
         raise PayloadError(f"{whose} sent something that is not counts of rows by cluster")
 
 
 @task("kmeans: move centroids", settings=MoveSettings, reply=SumsReply, reveals=Sums(_moved))
 def move_centroids(party: Party, payload: CentroidsPayload, settings: MoveSettings) -> SumsReply:
-    """Rows behind each centroid, and their number times where they move it; a cluster of too few rows counts as
-    empty."""
+    """`counts` of rows behind each centroid, and as `sums` these counts times where the rows move it; a cluster of too
+    few rows counts as empty."""
     rows = shortened(party.data.train, settings.radius) if settings.radius else party.data.train
     counts, moved = kmeans.local_step(payload["centroids"], rows, settings.epochs, settings.batch,
                                       settings.party_rate, party.rng("kmeans"))
     reported = np.where(counts >= settings.minimum_count, counts, 0).astype(np.float64)
-    return {"update": {"counts": reported, "sums": reported[:, None] * moved}}
+    return {"sums": {"counts": reported, "sums": reported[:, None] * moved}}
 
 
 def shortened(rows: Dataset, radius: float) -> Dataset:
@@ -194,14 +194,14 @@ def shortened(rows: Dataset, radius: float) -> Dataset:
     return Dataset.of(schema, shorter, rows.target if schema.target.kind != "none" else None, name=rows.name)
 
 
-def _totals(federation: Federation, replies: Replies[SumsReply]) -> tuple[NDArray[np.float64], Centroids]:
-    """Rows behind each cluster at all parties, and the sum over parties of count times centroid."""
-    sums = [{name: values.astype(np.float64) for name, values in reply["update"].items()} for reply in replies.payloads]
+def _along_topology(federation: Federation, replies: Replies[SumsReply]) -> Named:
+    """Rows behind each cluster at all parties, and the sum over parties of count times centroid, group by group."""
+    sums = [{name: values.astype(np.float64) for name, values in reply["sums"].items()} for reply in replies.payloads]
     updates = Updates(replies.parties, sums, np.ones(len(replies)))
     combined = federation.topology.combine(updates, Mean(), {})
     if combined.notes:
         federation.record("aggregation", {"round": federation.round, **combined.notes})
-    return len(replies) * combined.update["counts"], len(replies) * combined.update["sums"]
+    return {name: len(replies) * values for name, values in combined.update.items()}
 
 
 def _merged(old: Centroids, weights: NDArray[np.float64], sums: Centroids) -> Centroids:

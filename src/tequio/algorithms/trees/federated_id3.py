@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tequio.algorithms.trees.fitting import AgreedSettings, SummingTrees, SumsReply, agreed, agreed_rows
+from tequio.algorithms.trees.fitting import AgreedSettings, SummingTrees, agreed, agreed_rows
 from tequio.errors import DataError, PayloadError
 from tequio.federation.algorithm import Disclosure, State, part
 from tequio.federation.averaging import select
 from tequio.federation.payload import Payload
+from tequio.federation.sums import Named, SumsReply, sum_over_rows
 from tequio.federation.task import Sums, task
 from tequio.learners.trees.id3 import ID3, Categories, counts_of_rows, grow_id3
 from tequio.learners.trees.learner import category_codes, class_codes
@@ -49,6 +50,7 @@ class FederatedID3(SummingTrees):
     learner: ID3 = part()
 
     shows_replies: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = True
     takes: ClassVar[frozenset[str]] = frozenset({"category"})
 
     def start(self, federation: Federation) -> State:
@@ -73,14 +75,10 @@ class FederatedID3(SummingTrees):
         settings = AgreedSettings(agreed=agreed(federation))
 
         def summed_counts(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-            shape = (len(nodes), categories.total, classes)
-            replies = federation.ask(chosen.parties, count, {"tree": tree.to_payload(), "nodes": nodes},
-                                     settings=settings, stages=self.way,
-                                     check=None if self.stages else partial(_check_counts, shape, categories))
-            if not replies:
-                return np.zeros(shape)
-            total = np.sum([reply["update"]["counts"] for reply in replies.payloads], axis=0)
-            counts: NDArray[np.float64] = np.maximum(total, 0.0)  # noise may make counts negative
+            found = sum_over_rows(federation, chosen.parties, count, {"tree": tree.to_payload(), "nodes": nodes},
+                                  settings=settings, shapes={"counts": (len(nodes), categories.total, classes)},
+                                  stages=self.way, check=partial(_check_counts, categories))
+            counts: NDArray[np.float64] = np.maximum(found["counts"], 0.0)  # noise may make counts negative
             return counts
 
         tree = grow_id3(summed_counts, categories, classes, depth=self.learner.depth,
@@ -110,14 +108,12 @@ def count(party: Party, payload: OpenNodes, settings: AgreedSettings) -> SumsRep
     categories, classes = Categories.of(rows.schema), rows.schema.target.size
     tree = Tree.from_payload(payload["tree"], features=codes.shape[1], classes=classes, whose="the coordinator")
     counts = counts_of_rows(codes, labels, categories, classes)(tree, payload["nodes"])
-    return {"update": {"counts": counts.astype(np.float64)}}
+    return {"sums": {"counts": counts.astype(np.float64)}}
 
 
-def _check_counts(shape: tuple[int, ...], categories: Categories, reply: SumsReply, whose: str) -> None:
+def _check_counts(categories: Categories, sums: Named, whose: str) -> None:
     """Refuse counts that are no whole numbers from 0, or do not show the same rows of each class in every column."""
-    counts = reply["update"].get("counts")
-    if counts is None or counts.shape != shape or counts.dtype != np.float64:
-        raise PayloadError(f"{whose} sent something that is not a table of counts of shape {shape}")
+    counts = sums["counts"]
     by_column = np.add.reduceat(counts, categories.starts, axis=1)
     if (counts < 0).any() or (counts % 1).any() or (by_column != by_column[:, :1]).any():
         raise PayloadError(f"{whose} sent counts that are negative, broken or do not add up")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,13 @@ from tequio.federation.evaluation import OwnModel
 from tequio.federation.payload import Payload
 from tequio.federation.selection import AllParties, Selector
 from tequio.federation.stages import Stage
-from tequio.federation.task import Floats, Reveals, Rows, Sums, record, task
+from tequio.federation.sums import Named, SumsReply, sum_over_rows
+from tequio.federation.task import Reveals, Rows, Sums, most_rows, record, task
 from tequio.learners.trees.boosted import BoostedTrees, base_margins, gradients, objective_for
 from tequio.learners.trees.learner import TreeLearner, numeric_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tequio.data.dataset import Schema
     from tequio.federation.algorithm import State
@@ -89,12 +90,6 @@ class RowsReply(TypedDict):
     """How many rows a party has fitted its model to."""
 
     rows: Rows
-
-
-class SumsReply(TypedDict):
-    """Sums over the party's rows, by name."""
-
-    update: Floats
 
 
 class LocalTree(TypedDict, total=False):
@@ -192,17 +187,10 @@ class KnownMargins(TypedDict, total=False):
     margins: NDArray[np.float64]
 
 
-class TotalsReply(TypedDict):
-    """Rows of each class, or the sum of the numbers, and the number of rows."""
-
-    totals: NDArray[np.generic]
-    rows: Rows
-
-
-def common_start(federation: Federation, parties: NDArray[np.int64]) -> BoostedTrees:
+def common_start(federation: Federation, parties: NDArray[np.int64], stages: Sequence[Stage] = ()) -> BoostedTrees:
     """An ensemble without trees that predicts the class shares, or the mean, of all these parties' rows."""
     objective = objective_for(federation.schema.target)
-    totals, rows = common_totals(federation, parties)
+    totals, rows = common_totals(federation, parties, stages)
     return BoostedTrees(objective, base_margins(objective, totals, rows))
 
 
@@ -212,36 +200,43 @@ def blank_start(schema: Schema) -> BoostedTrees:
     return BoostedTrees(objective, base_margins(objective, np.ones(schema.target.size), schema.target.size))
 
 
-def common_totals(federation: Federation, parties: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
+def common_totals(federation: Federation, parties: NDArray[np.int64],
+                  stages: Sequence[Stage] = ()) -> tuple[NDArray[np.float64], int]:
     """Rows of each class, or the sum of the numbers, of all these parties together; and how many rows these are."""
-    size = federation.schema.target.size
+    size, counted = federation.schema.target.size, federation.schema.target.kind != "number"
 
-    def check(reply: TotalsReply, whose: str) -> None:
-        totals: NDArray[Any] = reply["totals"]
-        counted = federation.schema.target.kind != "number"
-        if totals.shape != (size,) or totals.dtype.kind not in "iuf" or reply["rows"] < 1 or (
-                counted and (totals < 0).any()):
+    def check(sums: Named, whose: str) -> None:
+        if sums["rows"] < 1 or (counted and (sums["totals"] < 0).any()):
             raise PayloadError(f"{whose} sent totals that are not {size} numbers with the number of rows")
 
-    replies = federation.ask(parties, total_targets, settings=AgreedSettings(agreed=agreed(federation)), check=check)
-    if not replies:
+    found = sum_over_rows(federation, parties, total_targets, settings=AgreedSettings(agreed=agreed(federation)),
+                          shapes={"totals": (size,), "rows": ()}, stages=stages, check=check)
+    if not len(found):
         raise QuorumError("no party reported its target totals, so there is nothing to start from",
                           remedy="lower rules.dropout, or find out why parties fail")
-    return np.sum([reply["totals"] for reply in replies.payloads], axis=0), int(sum(replies.values("rows")))
+    return found["totals"], int(found["rows"])
 
 
 def _moved_totals(settings: AgreedSettings, schema: Schema) -> Mapping[str, float]:
     return {"totals": inf if schema.target.kind == "number" else 1.0, "rows": 1.0}
 
 
-@task("boosting: total targets", settings=AgreedSettings, reply=TotalsReply, reveals=Sums(_moved_totals))
-def total_targets(party: Party, payload: Payload, settings: AgreedSettings) -> TotalsReply:
+def _check_rows(reply: SumsReply, federation: Federation, party: int) -> None:
+    """Refuse more rows than the party has, where it says how many it has in the open."""
+    rows = reply["sums"].get("rows")
+    if isinstance(rows, np.ndarray) and (rows > most_rows(int(federation.sizes[party]))).any():
+        raise PayloadError(f"party '{federation.name(party)}' sent totals of more rows than it has")
+
+
+@task("boosting: total targets", settings=AgreedSettings, reply=SumsReply, reveals=Sums(_moved_totals),
+      check=_check_rows)
+def total_targets(party: Party, payload: Payload, settings: AgreedSettings) -> SumsReply:
     """Rows, and rows of each class or the sum of the numbers."""
     rows = agreed_rows(party, settings)
-    target = rows.schema.target
+    target, count = rows.schema.target, np.array(len(rows))
     if target.kind == "number":
-        return {"totals": np.array([rows.target.sum()], dtype=np.float64), "rows": len(rows)}
-    return {"totals": np.bincount(rows.target, minlength=target.size), "rows": len(rows)}
+        return {"sums": {"totals": np.array([rows.target.sum()], dtype=np.float64), "rows": count}}
+    return {"sums": {"totals": np.bincount(rows.target, minlength=target.size), "rows": count}}
 
 
 def nobody_has_seen(federation: Federation) -> NDArray[np.int64]:
@@ -291,9 +286,7 @@ def ensemble_from(payload: Payload, schema: Schema, whose: str) -> BoostedTrees:
     return BoostedTrees.from_payload(payload, features=len(schema.features), classes=schema.target.size, whose=whose)
 
 
-def check_sums(shape: tuple[int, ...], reply: SumsReply, whose: str) -> None:
-    """Refuse sums of gradients of another shape than was asked for, and second derivatives that no loss has."""
-    sums = [reply["update"].get(name) for name in ("gradient", "curvature")]
-    if any(values is None or values.shape != shape for values in sums) or (reply["update"]["curvature"] < 0).any():
-        raise PayloadError(f"{whose} sent something that is not sums of gradients of shape {shape}, or negative second "
-                           "derivatives")
+def check_sums(sums: Named, whose: str) -> None:
+    """Refuse second derivatives that no loss has."""
+    if (sums["curvature"] < 0).any():
+        raise PayloadError(f"{whose} sent something that is not sums of gradients: negative second derivatives")

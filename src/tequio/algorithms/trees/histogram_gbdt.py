@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
 
@@ -18,12 +17,13 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from tequio.algorithms.analytics.columns import Scope, find_quantiles, summarise_columns
+from tequio.algorithms.analytics.columns import Scope
+from tequio.algorithms.analytics.quantiles import find_quantiles
+from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.algorithms.trees.fitting import (
     AgreedSettings,
     News,
     SummingTrees,
-    SumsReply,
     agreed,
     agreed_rows,
     blank_start,
@@ -39,6 +39,7 @@ from tequio.algorithms.trees.fitting import (
 from tequio.errors import QuorumError
 from tequio.federation.algorithm import Disclosure, State, part
 from tequio.federation.averaging import select
+from tequio.federation.sums import SumsReply, if_hidden, sum_over_rows
 from tequio.federation.task import Count, Done, Reveals, Sums, record, task
 from tequio.learners.learner import Arrays, check_numeric
 from tequio.learners.trees.bins import Bins
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tequio.data.dataset import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
+    from tequio.federation.stages import Stage
 
     Derivatives = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -81,6 +83,7 @@ class HistogramGBDT(SummingTrees):
     high: float = 0.0
 
     shows_replies: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = True
 
     def start(self, federation: Federation) -> State:
         """Bins and class shares, or the mean, of all parties' rows."""
@@ -90,8 +93,10 @@ class HistogramGBDT(SummingTrees):
             even = np.linspace(self.low, self.high, self.learner.bins + 1)[1:-1]
             cuts = [even] * len(federation.schema.features)
         else:
-            model = common_start(federation, federation.eligible())
-            cuts = [np.asarray(column) for column in common_cuts(federation, self.learner.bins, self.tolerance).cuts]
+            way = if_hidden(self.stages)
+            model = common_start(federation, federation.eligible(), way)
+            bins = common_cuts(federation, self.learner.bins, self.tolerance, way)
+            cuts = [np.asarray(column) for column in bins.cuts]
         return State(model.to_payload(), {"cuts": cuts, "seen": nobody_has_seen(federation)})
 
     def disclosure(self, schema: Schema) -> Disclosure | None:
@@ -126,15 +131,14 @@ class HistogramGBDT(SummingTrees):
 
         def summed(tree: RegressionTree, nodes: NDArray[np.int64]) -> Derivatives:
             arrays = {name: getattr(tree, name) for name in ("feature", "threshold", "children", "value", "gain")}
-            replies = federation.ask(parties, sum_gradients, {"tree": arrays, "nodes": nodes}, settings=settings,
-                                     stages=self.way,
-                                     check=None if self.stages else partial(check_sums, (len(nodes), bins.total)))
-            if len(replies) < len(parties):
-                raise _Lost(replies.parties)
-            gradient = np.sum([reply["update"]["gradient"] for reply in replies.payloads], axis=0)
-            curvature = np.sum([reply["update"]["curvature"] for reply in replies.payloads], axis=0)
+            shape = (len(nodes), bins.total)
+            found = sum_over_rows(federation, parties, sum_gradients, {"tree": arrays, "nodes": nodes},
+                                  settings=settings, shapes={"gradient": shape, "curvature": shape}, stages=self.way,
+                                  check=check_sums)
+            if len(found) < len(parties):
+                raise _Lost(found.parties)
             # Noise may make second derivatives negative, which they are not.
-            return gradient, np.maximum(curvature, 0.0)
+            return found["gradient"], np.maximum(found["curvature"], 0.0)
 
         try:
             return parties, grow_tree(summed, bins, self.learner.growth, columns=columns)
@@ -153,11 +157,12 @@ class _Lost(Exception):
         self.remaining = remaining
 
 
-def common_cuts(federation: Federation, bins: int, tolerance: float) -> Bins:
+def common_cuts(federation: Federation, bins: int, tolerance: float, stages: tuple[Stage, ...] = ()) -> Bins:
     """Cuts of every column at federated quantiles."""
-    scope = Scope(federation.eligible())
+    scope = Scope(federation.eligible(), stages=stages)
     summary, shares = summarise_columns(federation, scope=scope), (np.arange(1, bins) / bins).tolist()
-    found = find_quantiles(federation, shares, tolerance=tolerance, scope=scope, summary=summary)
+    ranges = summary["min"], summary["max"]
+    found = find_quantiles(federation, shares, tolerance=tolerance, scope=scope, ranges=ranges)
     return Bins(tuple(np.unique(values[values < largest])
                       for values, largest in zip(found.values, summary["max"], strict=True)))
 
@@ -218,8 +223,8 @@ def sum_gradients(party: Party, payload: OpenNodes, settings: OutputSettings) ->
     here = np.flatnonzero(slot >= 0)
     gradient, curvature = (values[here, settings.output] for values in derivatives(party, rows))
     bins, codes = Bins(tuple(kept["cuts"])), kept["codes"][:, here]
-    return {"update": {"gradient": _by_bin(gradient, slot[here], codes, len(nodes), bins),
-                       "curvature": _by_bin(curvature, slot[here], codes, len(nodes), bins)}}
+    return {"sums": {"gradient": _by_bin(gradient, slot[here], codes, len(nodes), bins),
+                     "curvature": _by_bin(curvature, slot[here], codes, len(nodes), bins)}}
 
 
 def _by_bin(values: NDArray[np.float64], slot: NDArray[np.intp], codes: NDArray[np.integer], slots: int,

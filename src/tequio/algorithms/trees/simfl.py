@@ -23,12 +23,12 @@ import numpy as np
 from annotated_types import Ge, Gt, Interval
 from numpy.typing import NDArray
 
-from tequio.algorithms.analytics.columns import Scope, summarise_columns
+from tequio.algorithms.analytics.columns import Scope
+from tequio.algorithms.analytics.summaries import summarise_columns
 from tequio.algorithms.trees.fitting import (
     AgreedSettings,
     News,
     SummingTrees,
-    SumsReply,
     agreed,
     agreed_rows,
     check_sums,
@@ -45,6 +45,7 @@ from tequio.errors import PayloadError, QuorumError
 from tequio.federation.algorithm import State, part
 from tequio.federation.averaging import select
 from tequio.federation.payload import Payload
+from tequio.federation.sums import SumsReply, sum_over_rows
 from tequio.federation.task import Done, NoSettings, Reveals, Sums, record, task
 from tequio.learners.learner import check_numeric
 from tequio.learners.trees.bins import Bins, RowHistograms, quantile_cuts
@@ -124,12 +125,11 @@ class SimFL(SummingTrees):
         each = news(state.model, taking_part, seen)
         index = int(state.memory["places"][turn])
         shape = (int(state.memory["sizes"][index]), len(state.model["base"]))
-        lent = federation.ask(taking_part[taking_part != turn], lend_gradients, {"index": index, "rows": shape[0]},
-                              each=each, settings=AgreedSettings(agreed=agreed(federation)), stages=self.way,
-                              check=None if self.stages else partial(check_sums, shape))
-        sums = {name: sum((reply["update"][name] for reply in lent.payloads), np.zeros(shape))
-                for name in ("gradient", "curvature")}
-        replies = federation.ask([turn], grow_next, sums, each=each, stages=self.poisoning,
+        lent = sum_over_rows(federation, taking_part[taking_part != turn], lend_gradients,
+                             {"index": index, "rows": shape[0]}, each=each, stages=self.way, check=check_sums,
+                             settings=AgreedSettings(agreed=agreed(federation)),
+                             shapes={"gradient": shape, "curvature": shape})
+        replies = federation.ask([turn], grow_next, lent.arrays, each=each, stages=self.poisoning,
                                  settings=TurnSettings(learner=self.learner, agreed=agreed(federation)),
                                  check=partial(_check_trees, federation.schema, shape[1]))
         seen[[*lent.parties, *replies.parties]] = len(state.model["sizes"])
@@ -234,7 +234,7 @@ def lend_gradients(party: Party, payload: LendPayload, settings: AgreedSettings)
     gradient, curvature = (np.stack([np.bincount(behind, column, payload["rows"])
                                      for column in values[:len(behind)].T], axis=1, dtype=np.float64)
                            for values in derivatives(party, rows))
-    return {"update": {"gradient": gradient, "curvature": curvature}}
+    return {"sums": {"gradient": gradient, "curvature": curvature}}
 
 
 @task("simfl: grow next trees", settings=TurnSettings, reply=TreesReply, reveals=Reveals.STRUCTURE)

@@ -216,7 +216,8 @@ def check_composition(config: Config) -> None:
                           remedy=f"set error_feedback = false in [[stages]] name = '{remembering}'")
     proving = next((name_of(type(stage)) for stage in stages if stage.spec.proves), "")
     aggregator: Aggregator | None = _built("aggregator", config.aggregator) if config.aggregator else None
-    sums = _algorithm(config).sums_only and (aggregator is None or aggregator.linear)
+    linear = aggregator is None or aggregator.linear
+    sums = _algorithm(config).sums_only and "updates" in _algorithm(config).sends and linear
     if proving and not sums:
         raise ConfigError(f"the stage '{proving}' proves weighted sums, and the algorithm '{config.algorithm['name']}' "
                           f"with the aggregator '{config.aggregator.get('name')}' looks at single updates",
@@ -269,6 +270,8 @@ def _needs_single_updates(config: Config, hiding: Stage,
     if not _algorithm(config).sums_only:
         yield (f"the algorithm '{config.algorithm['name']}'",
                "it looks at what each party sent, not only at their weighted mean", "set algorithm.name = 'fedavg'")
+    elif "updates" not in _algorithm(config).sends:
+        yield from _cannot_hide_sums(config, hiding)
     in_groups = config.topology["name"] == "hierarchical" and hiding.spec.sums_in_groups
     if config.topology["name"] != "client-server" and not in_groups:
         yield (f"the topology '{config.topology['name']}'", "the sum is made between the parties and one coordinator",
@@ -287,6 +290,18 @@ def _needs_single_updates(config: Config, hiding: Stage,
     if config.attack and _component("attack", config.attack).conspire is not Attack.conspire:
         yield (f"the attack '{config.attack['name']}'", "its parties would have to know all updates",
                "set attack.name = 'sign-flip'")
+
+
+def _cannot_hide_sums(config: Config, hiding: Stage) -> Iterator[tuple[str, str, str]]:
+    """What is made for updates of a model, and not for sums over rows."""
+    name = config.algorithm["name"]
+    if hiding.spec.sums_in_groups:
+        yield (f"the algorithm '{name}'", "it asks for whole sums over rows, and groups make means of updates",
+               "set [[stages]] name = 'secure-sum'")
+    for changing in (stage for table in config.stages if (stage := _built("stage", table)).spec.gives):
+        if not changing.spec.hides:
+            yield (f"the stage '{name_of(type(changing))}'", f"the sums over rows of '{name}' are hidden as they are",
+                   f"leave the stage '{name_of(type(changing))}' out")
 
 
 def _algorithm(config: Config) -> type[Algorithm]:
