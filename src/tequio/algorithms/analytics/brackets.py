@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Narrowed:
     """The cell of each bracket in which its quantile lies (columns, shares): above `low`, and up to `high`.
 
-    `inside` is how many rows the whole bracket held, `rows` those of the columns. `error` is how far noise moves a
-    quantile that lies anywhere in the bracket, one standard deviation.
+    `inside` is how many rows the whole bracket held, `rows` those of the columns. `error` is how far off the cell would
+    be with counts that are one standard deviation of their noise larger or smaller, and `noise` that of `inside`.
     """
 
     low: NDArray[np.float64]
@@ -62,13 +62,18 @@ def narrowed(federation: Federation, scope: Scope, names: Sequence[str], shares:
     rows, up_to = found["rows"], found["up_to"]
     # 0.07 * 100 is a little more than 7 in floating point, and yet the seventh row is meant.
     rank = np.maximum(np.ceil(shares * rows[:, None] * (1 - 1e-15)), 1)
+    noise = np.hypot(found.deviations["up_to"], shares * found.deviations["rows"])
+    (below, above), (lowest, _), (_, highest) = (_cell(edges, up_to, rank + off) for off in (0.0, -noise, noise))
+    return Narrowed(below, above, rows, up_to[:, :, -1] - up_to[:, :, 0],
+                    np.maximum(below - lowest, highest - above), 2.0 ** 0.5 * found.deviations["up_to"])
+
+
+def _cell(edges: NDArray[np.float64], up_to: NDArray[np.float64],
+          rank: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The edges of the cells in which the rows of these ranks lie: of the first that reaches the rank, or the last."""
     reached = up_to[:, :, 1:] >= rank[:, :, None]
     cell = np.where(reached.any(axis=2), reached.argmax(axis=2), edges.shape[2] - 2)[:, :, None]
-    inside = up_to[:, :, -1] - up_to[:, :, 0]
-    noise = np.hypot(found.deviations["up_to"], shares * found.deviations["rows"])
-    below, above = (np.take_along_axis(edges, cell + side, axis=2)[:, :, 0] for side in (0, 1))
-    return Narrowed(below, above, rows, inside, (high - low) * np.minimum(noise / np.maximum(inside, 1), 1.0),
-                    2.0 ** 0.5 * found.deviations["up_to"])
+    return np.take_along_axis(edges, cell, axis=2)[:, :, 0], np.take_along_axis(edges, cell + 1, axis=2)[:, :, 0]
 
 
 @record

@@ -141,8 +141,10 @@ def in_groups(values: NDArray[np.float64], minimum_count: int) -> NDArray[np.flo
     groups = len(values) // max(minimum_count, 1)
     if minimum_count < 2 or not groups:
         return values
-    starts = np.arange(groups) * minimum_count
-    sizes = np.diff(starts, append=len(values))
+    # Those left over stand in the middle: what a policy takes off the larger group moves no quantile up or down.
+    sizes = np.full(groups, minimum_count)
+    sizes[groups // 2] += len(values) - groups * minimum_count
+    starts = np.cumsum(sizes) - sizes
     means = np.add.reduceat(np.sort(values, axis=0), starts, axis=0) / sizes[:, None]
     return np.repeat(means, sizes, axis=0)
 

@@ -64,7 +64,7 @@ def find_quantiles(federation: Federation, shares: Sequence[float], columns: Seq
         found = narrowed(federation, scope, names, wanted, even_cells(low, high, CELLS))
         open_brackets &= found.inside.astype(np.float64) >= max(scope.minimum_count, 1, 2 * found.noise)
         low, high, error = (np.where(open_brackets, new, old) for new, old in zip(
-            (found.low, found.high, found.error), (low, high, error), strict=True))
+            (found.low, found.high, np.maximum(error, found.error)), (low, high, error), strict=True))
     return Quantiles(high, high - low, error)
 
 
