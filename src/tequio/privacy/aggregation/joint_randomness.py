@@ -207,7 +207,7 @@ def learn_seed(party: Party, payload: Openings, settings: JointSettings) -> Lear
     """Check the whole list and all openings, and remember the seed (S3)."""
 
     def work(memory: Agreement) -> tuple[Agreement, Learnt]:
-        if not 1 <= payload["epoch"] <= party.round or payload["epoch"] < int(memory.get("of", [0])[0]):
+        if not 0 <= payload["epoch"] <= party.round or payload["epoch"] < int(memory.get("of", [0])[0]):
             raise PermissionDenied("joint randomness of another round came, or older than what is known")
         _checked_list(party, payload, settings)
         seed = _seed(party.roster, payload["epoch"], payload["attempt"], payload["members"], payload["list"],
