@@ -99,7 +99,8 @@ def _circumstances(algorithm: type[Algorithm]) -> str:
     if algorithm.needs_clock:
         facts.append("Runs on the virtual clock: add a `[devices]` table.")
     if algorithm.sums_only:
-        facts.append("Needs no more than weighted sums of updates, so that stages which hide single ones go with it.")
+        what = "weighted sums of updates" if "updates" in algorithm.sends else "sums over the parties' rows"
+        facts.append(f"Needs no more than {what}, so that stages which hide single ones go with it.")
     if not algorithm.adoptable:
         facts.append("Ends with no one model that a party could adopt.")
     return " ".join(facts)

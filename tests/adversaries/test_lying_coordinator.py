@@ -552,8 +552,8 @@ def test_no_value_is_found_by_counts_that_differ_by_one_row(party):
     assert isinstance(south.announce(**facts), Ready)
     values = np.sort(south.data().train.features[:, 0])
     between = np.concatenate([(values[:-1] + values[1:]) / 2, values[-1:] + 1])
-    counts = [int(south.ask("statistics: histogram", {"edges": np.array([[-100.0, edge]])}, **SCOPE)["counts"][0, 0])
-              for edge in between]
+    replies = [south.ask("statistics: histogram", {"edges": np.array([[-100.0, edge]])}, **SCOPE) for edge in between]
+    counts = [int(reply["sums"]["histogram"][0, 0]) for reply in replies]
     assert {count % 5 for count in counts} == {0}
     assert len(set(counts)) <= len(values) // 5 + 1
     refuses(south.ask("statistics: summary", **{**SCOPE, "minimum_count": 1}), "fewer than 5 rows", south)
@@ -570,8 +570,8 @@ def test_no_value_is_found_by_edges_that_are_moved_from_row_to_row(party):
         high = 60.0
         for _ in range(25):
             middle = (low + high) / 2
-            counted = south.ask("statistics: histogram", {"edges": np.array([[start, middle]])}, **SCOPE)["counts"]
-            low, high = (middle, high) if counted[0, 0] < 5 else (low, middle)
+            reply = south.ask("statistics: histogram", {"edges": np.array([[start, middle]])}, **SCOPE)
+            low, high = (middle, high) if reply["sums"]["histogram"][0, 0] < 5 else (low, middle)
         return high
 
     rows, start, found = south.data().train.features[:, 0], -100.0, []

@@ -15,7 +15,8 @@ from tequio.federation.population import Party
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.registry import entries
 
-SUMMING = sorted(entry.name for entry in entries("algorithm") if entry.component.sums_only)
+SUMMING = sorted(entry.name for entry in entries("algorithm")
+                 if entry.component.sums_only and "updates" in entry.component.sends)
 HIDDEN = [{"name": "secure-sum"}]
 NEED_OTHER_DATA = {"fedbn", "mlfedavg", "mlfedavg-plus"}
 """Which ask for convolutions, and for several labels a row."""
