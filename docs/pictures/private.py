@@ -60,7 +60,7 @@ def noise() -> Picture:
     picture = Picture(
         236, "Where noise is added",
         "From rows to steps to an update at the party, to the sum and the model at the coordinator. randomised-"
-        "response changes labels, dp-sgd adds noise to steps, local-dp to the update, central-dp and dp-ftrl to the"
+        "response changes labels, dp-sgd adds noise to steps, local-dp to the update, central-dp and dp-mf to the"
         " sum.")
     picture.box(12, 16, 372, 204, kind="party", dashed=True)
     picture.text(198, 38, "party", "b", colour="party")
@@ -72,7 +72,7 @@ def noise() -> Picture:
     for start, end in ((116, 154), (242, 280), (368, 412), (478, 512)):
         picture.arrow((start, 82), (end, 82))
     for x, first, second in ((72, "randomised-", "response"), (198, "dp-sgd", "dp-sums"), (324, "local-dp", ""),
-                             (445, "central-dp", "dp-ftrl")):
+                             (445, "central-dp", "dp-mf")):
         picture.arrow((x, 146), (x, 104), kind="secret")
         picture.text(x, 164, first, "sb", colour="secret")
         if second:

@@ -42,6 +42,8 @@ def cases() -> dict[str, Case]:
                                  Context(40, 10.0, "poisson", rounds=10), noise=1.0),
         "ftrl": _case("dp-ftrl", "eight rounds, parties take turns of four", Context(40, 10.0, rounds=8, turns=4),
                       noise=2.0),
+        "matrix": _case("dp-mf", "eight rounds, parties take turns of four", Context(40, 10.0, rounds=8, turns=4),
+                        noise=2.0),
         "distributed": _case("distributed-dp", "one round of all", Context(10, 10.0, rounds=1, hidden="secure-sum",
                                                                           largest=64.0, scale=2.0**24), noise=1.0),
         "local": _case("local-dp", "Gaussian, one round", everybody, noise=2.0),
@@ -86,7 +88,7 @@ def main() -> None:
     """Compute all claims anew, keep them, and write the table into the page."""
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for name, case in cases().items():
-        kept.setdefault(name, {})["claimed"] = round(claimed(case), 4)
+        kept[name] = {**kept.pop(name, {}), "claimed": round(claimed(case), 4)}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]

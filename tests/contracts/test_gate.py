@@ -175,7 +175,7 @@ def test_what_is_written_down_is_of_algorithms_that_there_are():
     assert REFUSED_BY_THE_CAREFUL.keys() | ASKED_FIRST_UNDER_A_BUDGET.keys() <= set(registry.names("algorithm"))
 
 
-NOISED = {"central-dp", "distributed-dp", "dp-ftrl", "local-dp"}
+NOISED = {"central-dp", "distributed-dp", "dp-ftrl", "dp-mf", "local-dp"}
 
 
 def run_with_stage(name):
@@ -189,7 +189,7 @@ def run_with_stage(name):
                                    "learning_rate": 0.05}}
     if name in NOISED:
         config["algorithm"]["weights"] = "uniform"
-    if name == "dp-ftrl":
+    if name in ("dp-ftrl", "dp-mf"):
         config["selector"] = {"name": "in-turn", "count": 3}
     if name == "dp-sums":
         config["algorithm"].update(radius=1.0, centroids=[[0, 0, 0, 0], [1, 1, 1, 1]])

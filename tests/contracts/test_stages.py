@@ -34,6 +34,7 @@ MOVES = {"weight": 1.0, "bias": 1.0}
 
 QUIET: dict[str, dict[str, Any]] = {
     "central-dp": {"noise": 0.0, "clip": CLIP}, "dp-ftrl": {"noise": 0.0, "clip": CLIP},
+    "dp-mf": {"noise": 0.0, "clip": CLIP},
     "distributed-dp": {"noise": 0.0, "clip": CLIP}, "local-dp": {"noise": 0.0, "clip": CLIP},
     "dp-sums": {"noise": 0.0}, "silent-training": {"noise": 0.0}, "randomised-response": {"epsilon": 60.0},
     "secure-sum": {"largest": 2 * CLIP, "bits": 64}, "one-shot-sum": {"largest": 8.0}}
@@ -43,8 +44,9 @@ ERROR = {"top-k": 0.95, "random-k": 4.0, "quantise": 0.02, "low-rank": 1.0, "one
          "distributed-dp": 2e-3}
 """How far an update may come out from what went in, as a share of its length; all other stages lose nothing."""
 
+EXPECTING = ("central-dp", "dp-ftrl", "dp-mf")
 ALONE = {"attack", "silent-training", "randomised-response", "attested", "verified", "local-dp", "central-dp",
-         "dp-ftrl", "dp-sums", "top-k", "random-k", "quantise", "low-rank", "delta-zstd"}
+         "dp-ftrl", "dp-mf", "dp-sums", "top-k", "random-k", "quantise", "low-rank", "delta-zstd"}
 """Stages for which one party is enough; the others hide it among several."""
 
 every_stage = every("stage")
@@ -260,7 +262,7 @@ def test_a_run_that_is_saved_and_resumed_goes_on_as_if_nothing_had_happened(name
 @every_stage
 def test_one_party_is_enough_or_the_stage_says_how_many_are_needed(name):
     if name in ALONE:
-        assert near(played(*way(name), here=federation(1)).model, mean([0]), name) or name in ("central-dp", "dp-ftrl")
+        assert near(played(*way(name), here=federation(1)).model, mean([0]), name) or name in EXPECTING
     elif name == "group-sum":
         assert near(played(*way(name), here=federation(1)).model, mean([0]), name)
     else:
@@ -292,7 +294,7 @@ def test_an_update_that_cannot_be_used_fails_its_party_by_name(name, fault):
     here = federation(rules=Rules(on_failure="continue"))
     found = played(*way(name), here=here, fault=fault).model
     assert all(np.isfinite(values).all() for values in found.values())
-    if name in ("central-dp", "dp-ftrl"):  # they divide by the cohort that was expected
+    if name in EXPECTING:  # they divide by the cohort that was expected
         found = {key: values * PARTIES / (PARTIES - 1) for key, values in found.items()}
     if name != "attack":
         assert near(found, mean([0, 1, 3, 4]), name)

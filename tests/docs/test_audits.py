@@ -6,7 +6,10 @@ import json
 from importlib import import_module
 from math import exp, sqrt
 
+import numpy as np
 import pytest
+
+from tequio.privacy.factorisation import exponentials
 
 from .blocks import ROOT
 
@@ -33,6 +36,7 @@ def by_hand():
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     gaussian, drawn = library.GaussianDpEvent, library.PoissonSampledDpEvent
+    column = exponentials(8, 4, 2, 3).column(8)
     renyi = rdp.RdpAccountant([*range(2, 64)])
     renyi.compose(gaussian(1.0))  # Skellam noise of a million steps
     return {
@@ -41,6 +45,8 @@ def by_hand():
         # In turns of four a party is in rounds 1 and 5 of 8. It moves two nodes of one leaf, two of two and two of four
         # leaves by one, and that of eight by two: 6 + 4.
         "ftrl": by_pld(gaussian(2.0 / sqrt(10))),
+        # What a party sends in rounds 1 and 5 stays in all rounds after them, as the filter's column says.
+        "matrix": by_pld(gaussian(2.0 / np.linalg.norm(column + np.r_[np.zeros(4), column[:4]]))),
         "distributed": renyi.get_epsilon(1e-5),
         "local": by_pld(gaussian(1.0)),  # an update may turn round, which is twice the clip
         "local-laplace": by_pld(library.LaplaceDpEvent(1.0)),

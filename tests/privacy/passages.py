@@ -34,15 +34,18 @@ MOVES = {"weight": 1.0, "bias": 1.0}
 
 QUIET: dict[str, dict[str, Any]] = {
     "central-dp": {"noise": 0.0, "clip": CLIP}, "dp-ftrl": {"noise": 0.0, "clip": CLIP},
+    "dp-mf": {"noise": 0.0, "clip": CLIP},
     "distributed-dp": {"noise": 0.0, "clip": CLIP}, "local-dp": {"noise": 0.0, "clip": CLIP},
     "dp-sums": {"noise": 0.0}, "randomised-response": {"epsilon": 60.0},
     "silent-training": {"noise": 0.0}}
 LOUD: dict[str, dict[str, Any]] = {
     "central-dp": {"noise": 0.1, "clip": CLIP}, "dp-ftrl": {"noise": 0.1, "clip": CLIP},
+    "dp-mf": {"noise": 0.1, "clip": CLIP},
     "distributed-dp": {"noise": 0.1, "clip": CLIP}, "local-dp": {"noise": 0.02, "clip": CLIP},
     "dp-sums": {"noise": 0.5}, "randomised-response": {"epsilon": 0.5},
     "silent-training": {"noise": 1.0}}
-SPREAD = {"central-dp": 0.1 * CLIP / 5, "dp-ftrl": 0.1 * CLIP / 5, "distributed-dp": 0.1 * CLIP / 4**0.5 / 5**0.5,
+SPREAD = {"central-dp": 0.1 * CLIP / 5, "dp-ftrl": 0.1 * CLIP / 5, "dp-mf": 0.1 * CLIP / 5,
+          "distributed-dp": 0.1 * CLIP / 4**0.5 / 5**0.5,
           "local-dp": 0.02 * CLIP / 5**0.5, "dp-sums": 0.5 * 2**0.5 / 5**0.5}
 """The deviation of the noise on every entry of the mean; four shares of the distributed noise are enough."""
 

@@ -145,7 +145,7 @@ def test_dp_ftrl_refuses_a_second_sum_in_a_round():
     federation = tellers([0, 0])
     federation.round = 1
     released(federation, [stage])
-    with pytest.raises(ConfigError, match="would give both sums the same noise"):
+    with pytest.raises(ConfigError, match="has noise for one sum per round"):
         released(federation, [stage])
 
 

@@ -184,6 +184,7 @@ def run(tmp_path, *stages, **changes):
     ({"name": "central-dp", "noise": 1.0}, {"algorithm": {"name": "scaffold", "weights": "uniform"}}),
     ({"name": "central-dp", "noise": 3.0}, {"selector": {"name": "random", "count": 5}}),
     ({"name": "dp-ftrl", "noise": 2.0}, {"selector": {"name": "in-turn", "count": 4}}),
+    ({"name": "dp-mf", "noise": 2.0}, {"selector": {"name": "in-turn", "count": 4}}),
 ], ids=str)
 def test_a_hidden_run_costs_what_an_open_one_does(stage, changes, tmp_path):
     plain, masked = run(tmp_path, stage, **changes), run(tmp_path, stage, "secure-sum", **changes)

@@ -29,8 +29,9 @@ SMALLER = {"top-k": 0.5, "random-k": 0.5, "quantise": 0.5, "low-rank": 0.5}
 COMPRESSING = {*LOSSY, "delta-zstd"}
 HIDING = {"secure-sum", "one-shot-sum", "group-sum"}
 NOISING = set(LOUD)
-AT_COORDINATOR, BOUNDING = {"central-dp", "dp-ftrl"}, {"central-dp", "dp-ftrl", "distributed-dp", "local-dp"}
-ON_MODELS = {"central-dp", "dp-ftrl", "distributed-dp", "local-dp", "dp-sums"}
+AT_COORDINATOR = {"central-dp", "dp-ftrl", "dp-mf"}
+BOUNDING = {*AT_COORDINATOR, "distributed-dp", "local-dp"}
+ON_MODELS = {"central-dp", "dp-ftrl", "dp-mf", "distributed-dp", "local-dp", "dp-sums"}
 
 REFUSED: list[tuple[set[str], set[str], str]] = [
     (AT_COORDINATOR | {"distributed-dp"}, {"group-sum"}, "'group-sum' adds up in groups"),

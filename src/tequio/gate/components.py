@@ -28,6 +28,7 @@ HARMLESS = frozenset({
     ("preparation", "drop", "columns"), ("preparation", "discretise", "cuts"), ("preparation", "regroup", "groups"),
     ("preparation", "regroup", "rest"), ("stage", "dp-sums", "moves"), ("stage", "attested", "measurement"),
     ("stage", "central-dp", "arrays"), ("stage", "distributed-dp", "arrays"), ("stage", "dp-ftrl", "arrays"),
+    ("stage", "dp-mf", "arrays"),
     ("stage", "local-dp", "arrays"), ("stage", "attested", "attestor")})
 """Parameters of free text that name columns, arrays of a reply, hashes, or components that are looked up by name."""
 

@@ -33,7 +33,7 @@ from tequio.privacy.accounting import Release, Spent
 from tequio.privacy.ledger import Context, Entry, round_up
 from tequio.privacy.noised_sum import NoisedSum
 from tequio.privacy.noising import clipped, keyed_by, size_of
-from tequio.registry import register
+from tequio.registry import name_of, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -218,8 +218,8 @@ class TreeNoise(NoisedSum):
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:
         """At the coordinator: charge the ledger. A round is one leaf, so that it can release one sum only."""
         if self.ledger is not None and any(entry.round == round for entry in self.ledger.entries):
-            raise ConfigError(f"round {round} asks parties for updates a second time, and 'dp-ftrl' would give both "
-                              "sums the same noise", remedy="use 'central-dp'")
+            raise ConfigError(f"round {round} asks parties for updates a second time, and '{name_of(type(self))}' has "
+                              "noise for one sum per round", remedy="use 'central-dp'")
         return super().receive(replies, round, seed)
 
     def draw(self, like: Arrays, length: float, expected: float, name: str, round: int, seed: int) -> Whole:
@@ -240,8 +240,12 @@ class TreeNoise(NoisedSum):
             for party in entry.answered:
                 rounds.setdefault(party, []).append(entry.round)
         last, noise = max(entry.round for entry in entries), min(entry.noise for entry in entries)
-        moved = max((sensitivity(own, last) for own in {tuple(own) for own in rounds.values()}), default=0.0)
+        moved = max((self.moved(own, last, context) for own in {tuple(own) for own in rounds.values()}), default=0.0)
         return [{Release(noise / moved): 1}] if moved else []
+
+    def moved(self, rounds: Sequence[int], last: int, context: Context) -> float:
+        """How far a party that takes part in these rounds moves all that carries noise, in lengths of its update."""
+        return sensitivity(rounds, last)
 
     def planned(self, noise: float, context: Context) -> list[Entry]:
         """One party for each turn, or one that takes part in every round."""
@@ -252,7 +256,11 @@ class TreeNoise(NoisedSum):
         """What is done, and between which neighbours that hides the difference."""
         return (f"Each party's update is clipped to a length of {self.clip:g}; the sum over all rounds so far carries "
                 f"the noise of a binary tree, whose nodes have {self.noise or 0:.4g} times that length each. "
-                "Neighbours: two runs, one with a party and one without what it sends, in the rounds in which parties "
+                f"{self.neighbours(context)}")
+
+    def neighbours(self, context: Context) -> str:
+        """Which runs cannot be told apart, and who is trusted."""
+        return ("Neighbours: two runs, one with a party and one without what it sends, in the rounds in which parties "
                 f"really took part. Who takes part is not hidden. {self.trust(context)}")
 
 

@@ -6,15 +6,19 @@ It is one object at the coordinator. The mechanism, a stage, reports every relea
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, inf, isfinite, log, sqrt
 from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tequio.errors import TequioError
 from tequio.privacy.accounting import Accountant, Release, Sampling, Spent, epsilon_of, skellam_numerical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tequio.federation.exchange import Replies
     from tequio.federation.payload import Payload
@@ -91,10 +95,13 @@ class Entry:
 
 
 class Remembered(TypedDict, total=False):
-    """What a mechanism carries from round to round: the clip of the moment, and the seed of secret noise."""
+    """What a mechanism carries from round to round: the clip of the moment, the seed of secret noise, and the filter by
+    which noise is correlated, with what it remembers of each array."""
 
     clip: float
     secret: str
+    factor: tuple[Sequence[float], Sequence[float]]
+    filters: dict[str, NDArray[np.float64]]
 
 
 @dataclass

@@ -99,13 +99,17 @@ class NoisedSum(ClippedUpdates):
             step = step_for(self.known_noise * one, one)
             # Two sums that differ by one party are rounded each, so that every entry may differ by one step more.
             length = (one + self._rounding(size, aggregated) / expected) / step + sqrt(self._sent_along(size))
-            noise = self.draw(mean, length, expected, aggregated.name, federation.round, seed)
-            total = on_grid(mean, step, noise, factor)
+            total = self.release(mean, factor, step, length, expected, aggregated.name, federation.round, seed)
         else:
             total = {name: (values * factor).astype(values.dtype, copy=False) for name, values in mean.items()}
         if self.ledger is not None:
             self.ledger.owed.discard(aggregated.name)
         return total
+
+    def release(self, mean: Arrays, factor: float, step: float, length: float, expected: float, name: str, round: int,
+                seed: int) -> Arrays:
+        """The mean times a factor, with noise on a grid of that step."""
+        return on_grid(mean, step, self.draw(mean, length, expected, name, round, seed), factor)
 
     @abstractmethod
     def draw(self, like: Arrays, length: float, expected: float, name: str, round: int, seed: int) -> Whole:
