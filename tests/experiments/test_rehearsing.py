@@ -52,7 +52,7 @@ class Federation:
         site = self.sites[name] = kind(PartyHome(place), OwnRows(name, table), Policy(**policy),
                                        Telemetry(AuditLog(place / "audit.jsonl")))
         greeting = site.greeting()
-        hello = wire.Hello(greeting.name, 1, highest, "0.2", greeting.rows, greeting.schema)
+        hello = wire.Hello(greeting.name, 1, highest, "0.2", greeting.rows, greeting.schema, key=greeting.key)
         link = Link(hello, lambda frames: self.take(site, link, frames), lambda: None)
         self.hub.connect(link)
         return self
@@ -138,7 +138,7 @@ def test_an_algorithm_that_ends_by_itself_has_the_rounds_that_it_takes(three):
 def test_nothing_is_left_at_the_parties_and_every_message_was_marked(three):
     three.ready()
     for name in SIZES:
-        assert {path.name for path in (three.folder / name).iterdir()} == {"party.json", "audit.jsonl"}
+        assert {path.name for path in (three.folder / name).iterdir()} == {"party.json", "audit.jsonl", "signing.key"}
         assert all(event.startswith("rehearsal") for event in three.events(name))
         assert three.events(name)[-1] == "rehearsal over"
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from annotated_types import Ge
 
@@ -38,7 +38,7 @@ from tequio.privacy.updates import JOINT
 from tequio.registry import COMPONENT_KEY, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from threading import Lock
 
     from tequio.engines.network.hub import Answer, Gateway, Hub, OnWait
@@ -156,8 +156,7 @@ class NetworkEngine:
             present = hub.expect(names, self._terms.wait, self.say)
         self._check_shares([present[name].share for name in names], names)
         self._keys = [present[name].key for name in names]
-        if "keys" in (facts := self.facts_for(population, 0)):
-            self.roster = Roster(read_announcement(facts).agreed, len(names), tuple(self._keys))
+        self.pin(self.facts_for(population, 0))
         self._mailbox = RunMailbox(self._announcement.run, names,
                                    [Part(payloads.encode(self.facts_for(population, party)))
                                     for party in range(len(names))], lowest=self.lowest)
@@ -248,6 +247,11 @@ class NetworkEngine:
         if self._mailbox is None or self._service is None:
             raise EngineError("this engine is not open")
         return self._mailbox, self._service.hub
+
+    def pin(self, facts: Mapping[str, Any]) -> None:
+        """Who takes part, and by which key each signs, as a party was told."""
+        if "keys" in facts:
+            self.roster = Roster(read_announcement(facts).agreed, len(facts["keys"]), tuple(facts["keys"]))
 
     def facts_for(self, population: Population, party: int) -> Payload:
         """What a party is told of the run, to judge it by."""

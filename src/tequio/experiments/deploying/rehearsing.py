@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tequio.engines.network.engine import NetworkEngine
 from tequio.engines.network.hub import RunMailbox
@@ -120,11 +120,20 @@ class RehearsingEngine(NetworkEngine):
 
     def facts_for(self, population: Population, party: int) -> Payload:
         """What a party hears: that this is a rehearsal, and how many take part in the real run."""
-        return super().facts_for(population, party) | {REHEARSAL: True, "parties": len(self._found.verdicts)}
+        facts, parties = super().facts_for(population, party), len(self._found.verdicts)
+        if "keys" in facts:  # the real run has keys of those, too, who are not there now
+            facts["keys"] = [*self._keys, *(b"absent %d" % number for number in range(parties - len(self._keys)))]
+        return facts | {REHEARSAL: True, "parties": parties}
 
-    def judged(self, population: Population, announcement: Announcement, seconds: float) -> dict[str, Verdict]:
+    def pin(self, facts: Mapping[str, Any]) -> None:
+        """The same: what parties sign says nothing of a rehearsal."""
+        super().pin({key: value for key, value in facts.items() if key != REHEARSAL})
+
+    def judged(self, population: Population, announcement: Announcement, roster: Mapping[str, Hello],
+               seconds: float) -> dict[str, Verdict]:
         """What each party says to the announcement."""
         self.announce(announcement)
+        self._keys = [hello.key for hello in roster.values()]
         names = self._names = [population.name(party) for party in range(len(population))]
         announcements = [Part(payloads.encode(self.facts_for(population, party))) for party in range(len(names))]
         mailbox = RunMailbox(announcement.run, names, announcements, lowest=self.lowest)
@@ -205,7 +214,7 @@ def _attempt(config: Config, service: Gateway, roster: Mapping[str, Hello], plac
         announcement = announcement_of(config, place, {"schema": agreed_schema(config, roster, population)},
                                        make_algorithm(config))
         try:
-            found.verdicts |= engine.judged(population, announcement, config.engine["wait"])
+            found.verdicts |= engine.judged(population, announcement, roster, config.engine["wait"])
             if set(roster) - set(found.willing):
                 return
             _play(config, engine, scenario_of(config, engine, roster, place), place, found)
