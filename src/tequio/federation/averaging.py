@@ -142,12 +142,14 @@ def weights_by(rule: Weights, replies: Replies[Any]) -> NDArray[np.float64]:
 
 def averaging_round(algorithm: Averaging, federation: Federation, state: State, task: Task[S, Any], settings: S, *,
                     payload: Payload | None = None, weights: Weights | Weigh = "size", step: Step | None = None,
-                    also: Sequence[str] = (), private: Sequence[str] = ()) -> State:
+                    also: Sequence[str] = (), private: Sequence[str] = (),
+                    buffers_by: Weights | None = None) -> State:
     """One round: select parties, let them do the task, average what they send, step, and let selectors see it.
 
     `weights` says how much each reply counts. `step` makes the next weights of the averaged round and whatever the
     algorithm remembers; without one the model follows the mean. `also` are further arrays of the replies that are
     averaged with the same weights. `private` are names of the model that parties keep for themselves and do not send.
+    Buffers go by the same rule, or by one of their own.
     """
     by: Weights | None = None if callable(weights) else weights
     check_weighing(algorithm, by)
@@ -171,8 +173,8 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
     averaged = Averaged(federation, state, replies, shares, mean.update, others)
     after, remembered = step(averaged) if step is not None else (averaged.following(), {})
     if buffers:
-        plain = weights_by("size" if callable(weights) else weights, replies)
-        kept = averaged_buffers(algorithm, federation, state, replies, buffers, plain, mean, by or "size")
+        rule = buffers_by or by or "size"
+        kept = averaged_buffers(algorithm, federation, state, replies, buffers, weights_by(rule, replies), mean, rule)
         after = {**after, **(possible(kept) if noised else kept)}
     model = {name: after.get(name, values) for name, values in state.model.items()}
     return finish_round(algorithm, federation, state, chosen, replies, model, mean, **memory, **remembered)

@@ -64,7 +64,7 @@ class FedDyn(Averaging):
         """Select, train the bent objectives, average, and take off what the parties have drifted so far."""
         settings = DynSettings(learner=self.learner, local=self.local, regularisation=self.regularisation)
         return averaging_round(self, federation, state, train_regularised, settings, step=self.step,
-                               weights="uniform")
+                               weights="uniform", buffers_by="size")
 
     def step(self, averaged: Averaged) -> tuple[Arrays, dict[str, Any]]:
         """The mean of the models less h / alpha, and the next h."""

@@ -88,7 +88,7 @@ class SharedCore(ThroughHeads, Averaging):
                 "history": rule.remembered(state.memory["history"], averaged.replies)}
 
         by_labels: Weigh = partial(aggregation_weights, rule=2)
-        return averaging_round(self, federation, state, train_shared, settings, step=step,
+        return averaging_round(self, federation, state, train_shared, settings, step=step, buffers_by="size",
                                weights=("uniform", "size", by_labels)[aggregation])
 
 
