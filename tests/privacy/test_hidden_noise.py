@@ -69,9 +69,9 @@ def test_noise_on_a_hidden_sum_has_the_deviation_that_was_asked_for_and_no_more_
         self, like, length, *more))
     found, _ = (way(wired(stage), size=size, values=[0.0] * 5) for way in (hidden, in_the_open))
     assert found.std() == pytest.approx(2.0 * 0.5 / 5, rel=0.01)
-    # A party's rounded update is longer by half a step of 8 / 2^24 in each of 100,000 places; where sums are open, the
-    # mean of up to eight parties is rounded to single precision. Both are put on the grid afterwards.
-    longer = (0.5 * size**0.5 * 8 / 2**24 - 0.5 * 8 / 2**23) / 5 / step_for(2.0 * 0.5 / 5)
+    # A party's rounded update is longer by half a step of 8 / 2^24 in each of 100,000 places. In both cases the mean of
+    # up to eight parties is rounded to single precision, and put on the grid afterwards.
+    longer = 0.5 * size**0.5 * 8 / 2**24 / 5 / step_for(2.0 * 0.5 / 5)
     assert lengths[0] - lengths[1] == pytest.approx(longer, rel=1e-4)
     assert lengths[1] * step_for(2.0 * 0.5 / 5) == pytest.approx(0.5 / 5, rel=1e-3)
 
@@ -79,7 +79,7 @@ def test_noise_on_a_hidden_sum_has_the_deviation_that_was_asked_for_and_no_more_
 def test_a_hidden_sum_less_its_noise_is_the_sum():
     released_ = hidden(wired(CentralDP(noise=1.0, clip=10.0)))
     step = step_for(10.0 / 5)
-    length = (10.0 + 0.5 * 4**0.5 * 8 / 2**24) / 5 / step * (1 + 2**-32) + 4**0.5
+    length = (10.0 * (1 + 2**-32) + 10.0 * 8 / 2**23 + 0.5 * 4**0.5 * 8 / 2**24) / 5 / step + 4**0.5
     noise = rounded_gaussian(Coins.derived(7, "central noise", "update", 1, 1), length, 4) * step
     assert released_ - noise == pytest.approx(np.full(4, sum(VALUES) / 5), abs=step)
 
@@ -219,4 +219,5 @@ def test_rounding_counts_all_that_a_party_sends_where_buffers_are_fewer_than_wei
     stage.ledger.template = {"w": np.zeros(1000), "mean": np.zeros(6)}
     whole = Summed(np.empty(0), np.arange(4), 4.0, {}, np.empty(0, np.int64), (32, 64.0, 4), np.ones(4), np.empty(0))
     aggregated = Aggregated("update", Replies(()), np.arange(4), np.ones(4), 4.0, summed=whole)
-    assert stage._rounding(size, aggregated) == pytest.approx(0.5 * 1006**0.5 * 4 / Ring.of(32, 64.0, 4).scale)
+    assert stage._rounding(size, aggregated) == pytest.approx(
+        8 / 2**23 + 0.5 * 1006**0.5 * 4 / Ring.of(32, 64.0, 4).scale)  # single precision, for a mean of up to eight

@@ -54,7 +54,8 @@ def lay_out(population: Population, *, here: bool = True,
         "shape": list(dataset.schema.shape), "name": dataset.name, "sparse": dataset.is_sparse,
         "missing": dataset.source.missing,
         "feature_shape": list(features.shape), "mapped": mapped, "split": asdict(population.split),
-        "seed": str(population.seed), "split_seed": population.split_seed,
+        "seed": str(population.seed),
+        "split_seed": None if population.split_seed is None else str(population.split_seed),
         "overrides": [[party, dict(own)] for party, own in population.overrides.items()],
         "names": _listed(partition.names), "holds_target": _listed(partition.holds_target),
         "categories": _listed(partition.categories), "columns": None if columns is None else list(columns),
@@ -86,7 +87,7 @@ def build_population(blueprint: bytes, arrays: Mapping[str, Array]) -> Populatio
                         for party, parts in plan["views"])
     return Population(dataset, partition, Split(**plan["split"]), int(plan["seed"]),
                       dict(plan["overrides"]), views, None if plan["pinned"] is None else _roster(*plan["pinned"]),
-                      plan["split_seed"])
+                      None if plan["split_seed"] is None else int(plan["split_seed"]))
 
 
 def _roster(agreed: bytes, parties: int, keys: Sequence[bytes], own: bytes, folder: str,

@@ -121,13 +121,14 @@ class NoisedSum(ClippedUpdates):
         return 1.0
 
     def _rounding(self, size: int, aggregated: Aggregated) -> float:
-        """How much further a party may move the sum when the mean is rounded to single precision, or when a hidden sum
+        """How much further a party may move the sum when the mean is rounded to single precision, and when a hidden sum
         rounds its update to whole numbers: as much for every cohort of the run."""
+        most = len(aggregated.parties) if self.ledger is None else self.ledger.context.most
+        single = self.clip * most * 2.0 ** -23
         if aggregated.summed is None:
-            most = len(aggregated.parties) if self.ledger is None else self.ledger.context.most
-            return self.clip * most * 2.0 ** -23
+            return single
         _, _, parties = ring = aggregated.summed.ring
-        return float(0.5 * self._sent_along(size) ** 0.5 * parties / Ring.of(*ring).scale)
+        return float(single + 0.5 * self._sent_along(size) ** 0.5 * parties / Ring.of(*ring).scale)
 
     def _sent_along(self, size: int) -> int:
         """How many numbers a party sends in all, if one of its arrays has `size` of them: all have but for buffers."""

@@ -25,7 +25,6 @@ from tequio.learners.trees.bins import Bins, quantile_cuts
 from tequio.learners.trees.boosting import Boosting
 from tequio.learners.trees.forest import RandomForest
 from tequio.learners.trees.learner import numeric_rows
-from tequio.noise.coins import Coins
 from tequio.noise.sampling import discrete_gaussian
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ def _noise(party: Party, columns: OwnColumns, channels: int, node: int, settings
     """Discrete Gaussian noise on the sums of each bin at a node: no difference of two offers is then that of a row."""
     assert isinstance(settings.learner, Boosting)
     form = Form.of_gradients(columns.codes.shape[1], 1.0, settings.noise, settings.learner.bins)
-    coins = Coins.derived(int(party.rng(f"noise at node {node}").integers(2**63)), "offers")
+    coins = party.coins(f"noise at node {node}")
     shape = (columns.bins.total if columns.bins.cuts else 0, channels)
     return discrete_gaussian(coins, float(np.ldexp(settings.noise, form.fraction)), shape)
 
