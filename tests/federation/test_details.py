@@ -22,7 +22,7 @@ from tequio.federation.exchange import Replies, Reply
 from tequio.federation.population import Population, alone, elsewhere
 from tequio.federation.rng import stream
 from tequio.federation.selection import SelectionContext
-from tequio.federation.stages import SumCapacity, Summed, SummingStage
+from tequio.federation.stages import Summed, SummingStage
 from tequio.learners.linear import LogisticRegression
 
 
@@ -156,11 +156,3 @@ def test_weights_of_a_hidden_sum_may_be_small_or_nought_but_not_all_and_none_bel
     for weights in ((0.0, 0.0), (-0.5, 1.0), (np.nan, 1.0), (np.inf, 1.0)):
         with pytest.raises(DataError, match="weights of a sum must be numbers from 0 upwards, and not all 0"):
             hidden_mean(*weights)
-
-
-def test_a_sum_has_capacity_for_what_it_was_sized_for_and_no_more():
-    assert SumCapacity(4).shares(np.array([1.0, 0.5, 0.0, 1.0])).tolist() == [0.25, 0.125, 0.0, 0.25]
-    assert SumCapacity(2, weight=8.0).shares(np.array([8.0, 2.0])).tolist() == [0.5, 0.125]
-    assert SumCapacity(2).fewest == 0
-    with pytest.raises(DataError, match=r"sized for 2 parties of weight 1, but 2 joined with weights up to 1\.5"):
-        SumCapacity(2).shares(np.array([1.0, 1.5]))

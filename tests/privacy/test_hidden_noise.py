@@ -133,10 +133,11 @@ def test_a_share_does_not_depend_on_who_else_came():
     """One party more must not change how those of the others are rounded."""
     room = wired(CentralDP(), parties=100, cohort=10.0, sampling="poisson").capacity()
     assert room == SumCapacity(64)
-    assert room.shares(np.ones(3)).tolist() == [1 / 64] * 3
-    assert wired(CentralDP(most_rows=7), parties=3).capacity().shares(np.array([7.0, 3.5])).tolist() == [1 / 4, 1 / 8]
-    with pytest.raises(DataError, match="sized for 4 parties"):
-        SumCapacity(4).shares(np.ones(5))
+    assert wired(CentralDP(most_rows=7), parties=3).capacity() == SumCapacity(4, weight=7.0)
+    federation = tellers(VALUES)
+    federation.round = 1
+    with pytest.raises(DataError, match="sized for 4 parties, but 5 joined"):
+        SecureSum().total(federation, np.arange(5), "update", np.ones(5), 4, capacity=SumCapacity(4))
 
 
 def test_more_parties_than_a_sum_has_room_for_come_next_to_never():

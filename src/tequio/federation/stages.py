@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from tequio.errors import DataError
 from tequio.registry import contract
 
 if TYPE_CHECKING:
@@ -163,13 +162,6 @@ class SumCapacity:
     parties: int
     weight: float = 1.0
     fewest: int = 0
-
-    def shares(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What each party's update is multiplied with, whoever else is there."""
-        if len(weights) > self.parties or weights.max() > self.weight:
-            raise DataError(f"the secure sum was sized for {self.parties} parties of weight {self.weight:g}, but "
-                            f"{len(weights)} joined with weights up to {weights.max():g}")
-        return weights / (self.weight * self.parties)
 
 
 class SummingStage(Stage, ABC):

@@ -1,4 +1,4 @@
-"""What all hidden sums share: whole numbers that add up exactly, the weight of each party, and exchanges in phases.
+"""What all hidden sums share: whole numbers that add up exactly, and exchanges in phases.
 
 Each party multiplies its update with its share of the weights first. Shares sum to one, so that the sum of all is no
 longer than the largest entry allowed, and cannot overflow.
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tequio.federation.exchange import Replies, Reply
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload, R
-    from tequio.federation.stages import SumCapacity
     from tequio.federation.task import S, Task
     from tequio.privacy.aggregation.keys import Whole
 
@@ -66,24 +65,6 @@ class Ring:
     def signed(self, total: Whole) -> NDArray[np.int64]:
         """The numbers of the ring as whole numbers around nought; over scale and shares they are a weighted mean."""
         return total.view(np.int32 if self.bits == 32 else np.int64).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class SumWeights:
-    """The share of each party in a total `weight`, how many parties the sum is sized for, and how many it needs."""
-
-    shares: NDArray[np.float64]
-    weight: float
-    count: int
-    fewest: int = 0
-
-    @classmethod
-    def of(cls, weights: NDArray[np.float64], capacity: SumCapacity | None) -> SumWeights:
-        """Shares of all parties that are asked, or of a capacity that does not depend on them."""
-        if capacity is None:
-            total = float(weights.sum())
-            return cls(weights / total, total, len(weights))
-        return cls(capacity.shares(weights), capacity.weight * capacity.parties, capacity.parties, capacity.fewest)
 
 
 NO_TRAINING = LocalTraining(steps=1, batch=1)
