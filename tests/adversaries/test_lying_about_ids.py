@@ -72,7 +72,7 @@ def test_the_attack_of_version_0_1_finds_none_of_1000_ids():
             found |= set(rows_of(talk.ask_one(1, mask, payload, settings=MaskSettings(**AGREED, hop=1))["points"]))
     # It goes on as party 0 would, with a key of its own in the place of that party's.
     forged = {**offers[0], "key": b"k" * 32}
-    with pytest.raises(PartyError, match="the offer of party 0 is not signed by the key that its certificate has"):
+    with pytest.raises(PartyError, match="the bytes of the offer of party 0 are not signed by the key of its"):
         talk.ask_one(1, commit, {"offers": [forged, offers[1]]}, settings=settings)
     assert not found
 
@@ -159,7 +159,7 @@ def test_parties_that_were_shown_different_commitments_show_nothing():
         return payload
 
     engine = Carrier(alter, lambda party, reply: shown.append(party) if reply.keys() == {"box"} else None)
-    with pytest.raises(PartyError, match="the agreement of party 2 is not signed"):
+    with pytest.raises(PartyError, match="the bytes of the agreement of party 2 are not signed"):
         intersect(talking(population, engine), ())
     assert 1 not in shown
     assert 2 not in shown

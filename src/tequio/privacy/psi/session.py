@@ -68,7 +68,7 @@ class Session:
     def require(self, signed: bytes, place: int, purpose: str, *fields: Field) -> None:
         """Refuse a statement that a member has not signed."""
         check_signed(self.party.roster, self.members[place], signed, content(purpose, self.sid, place, *fields),
-                     f"the {purpose}")
+                     f"the bytes of the {purpose}")
 
     def digest(self, purpose: str, *fields: Field) -> bytes:
         """A hash that holds in this intersection only."""
