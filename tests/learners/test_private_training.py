@@ -94,3 +94,17 @@ def test_noise_that_nobody_gave_is_asked_for():
     learner, model = fresh()
     with pytest.raises(ConfigError, match=r"set local\.noise"):
         moved(learner, model, replace(ONE_STEP, noise=None))
+
+
+def test_a_row_whose_gradient_is_not_finite_counts_for_noughts():
+    """Whatever the other rows do, and it must not show by spoiling the model. Twenty rows are three blocks of them."""
+    learner, model = fresh()
+    spoilt = rows(20)
+    features = np.array(spoilt.features)
+    features[13] = 3e38
+    data = Dataset.of(spoilt.schema, features, np.array(spoilt.target))
+    others = data.take(np.delete(np.arange(20), 13))
+    step, expected = moved(learner, model, ONE_STEP, data), moved(learner, model, ONE_STEP, others)
+    for name in model:
+        assert np.isfinite(step[name]).all()
+        np.testing.assert_allclose(step[name] * 20, expected[name] * 19, atol=1e-5)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from tequio.learners.descent import Optimizer
     from tequio.learners.torch_model import TorchModel
 
+_AT_ONCE = 8
+"""Rows whose gradients are made doubles at a time, so that they stay in the processor's cache."""
+
+
 @register("training", "dp-sgd", paper="Abadi et al., 2016")
 @dataclass(frozen=True)
 class PrivateTraining(LocalTraining):
@@ -138,13 +142,16 @@ def _clipped_sums(ready: TorchModel, wrapped: GradSampleModule, data: Dataset, w
     total.backward()
     parameters: list[Any] = list(ready.parameters)
     each = [parameter.grad_sample.detach() for parameter in parameters]
-    lengths = torch.stack([torch.linalg.vector_norm(gradients.flatten(1), dim=1, dtype=torch.float64)
-                           for gradients in each]).square().sum(0).sqrt()
+    blocks = zip(*(torch.split(gradients, _AT_ONCE) for gradients in each), strict=True)
+    lengths = torch.cat([sum(part.flatten(1).double().square_().sum(1) for part in parts) for parts in blocks]).sqrt()
     sound = torch.isfinite(lengths)
     shares = (bound / lengths.clamp_min(1e-300)).clamp_max(1.0)[sound]
     if not sound.all():
         each = [gradients[sound] for gradients in each]
-    sums = [torch.tensordot(shares, gradients.double(), 1) for gradients in each]
+    sums = [torch.zeros_like(weight, dtype=torch.float64) for weight in ready.weights]
+    for total, gradients in zip(sums, each, strict=True):
+        for share, part in zip(torch.split(shares, _AT_ONCE), torch.split(gradients, _AT_ONCE), strict=True):
+            total += torch.tensordot(share, part.double(), 1)
     for parameter in parameters:
         parameter.grad_sample = parameter.grad = None
     return sums
