@@ -620,7 +620,7 @@ def test_no_row_is_found_by_training_that_diverges(party, local, noise):
         assert any(values.any() for values in reply["update"].values())  # noise is on it all the same
 
 
-@pytest.mark.parametrize("policy", [SOUTH, {"budget": Budget(50.0, DELTA, evaluation_noise=5.0)}])
+@pytest.mark.parametrize("policy", [SOUTH, {"budget": Budget(50.0, DELTA, evaluation_noise=1.0)}])
 def test_no_row_is_found_by_an_evaluation_that_fails(party, policy):
     """The same for scores that are no numbers: coarse or noised counts come back, whatever the rows are."""
     south = party(**policy)

@@ -35,10 +35,13 @@ def first(name):
     return "all" if name == "centralised" else "0"
 
 
+STEADY = {"vertical-poisson": 0.02}
+"""Learning rates that do not diverge, where others do."""
+
 # What a kind of part is set to: strong enough to change the result wherever it acts. The words name the part in errors.
 KINDS = {
     "learner": (("learner",), lambda name: {"learner": other_learner(name)}),
-    "local": (("local",), lambda name: {"local": {"epochs": 4, "batch": 4, "learning_rate": 0.2}}),
+    "local": (("local",), lambda name: {"local": {"epochs": 4, "batch": 4, "learning_rate": STEADY.get(name, 0.2)}}),
     "selector": (("selector", "random"), lambda name: {"selector": {"name": "random", "count": 2}}),
     "aggregator": (("aggregator", "median"), lambda name: {"aggregator": "median"}),
     "stages": (("stage", "top-k"), lambda name: {"stages": [{"name": "top-k", "fraction": 0.3}]}),

@@ -15,7 +15,7 @@ from tequio.errors import ConfigError
 from tequio.federation.aggregation import difference, squared_norm
 from tequio.federation.population import PartyData
 from tequio.federation.rng import stream
-from tequio.federation.stages import MOVED, Stage, StageSpec
+from tequio.federation.stages import MOVED, SUMS, Stage, StageSpec
 from tequio.registry import build, name_of, register, to_plain
 
 if TYPE_CHECKING:
@@ -120,9 +120,11 @@ class Hostility(Stage):
         if not self._attacks(party.index, party.round):
             return payload
         sent, moved = dict(payload), _changed_rows(party)
-        if _UPDATE in payload:
-            sent[_UPDATE] = self.what.forge(payload[_UPDATE], self._now(party.round), party.rng("forge"))
-            moved = max(moved, _distance(payload[_UPDATE], sent[_UPDATE]))
+        # Sums over rows are forged like updates, unless the attack forges the rows that are summed.
+        name = SUMS if SUMS in payload and type(self.what).poison is Attack.poison else _UPDATE
+        if name in payload:
+            sent[name] = self.what.forge(payload[name], self._now(party.round), party.rng("forge"))
+            moved = max(moved, _distance(payload[name], sent[name]))
         return {**sent, MOVED: moved}
 
     def receive(self, replies: Replies, round: int, seed: int) -> Replies:

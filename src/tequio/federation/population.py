@@ -267,8 +267,12 @@ class Party:
         return self._streams.of(purpose, self.index)
 
     def coins(self, purpose: str, *, lasting: bool = False) -> Coins:
-        """This party's coins for a purpose in this round, or in all of them: for what no one else may guess."""
-        return Coins.derived(self._home().seed, purpose, 0 if lasting else self.round, self.index)
+        """This party's coins for a purpose in this task, or in all of them: for what no one else may guess.
+
+        Those of a task follow from the seed that the party wants for it, which no other request has.
+        """
+        return Coins.derived(self._home().seed, purpose, 0, self.index) if lasting else \
+            Coins.derived(self._streams.seed, purpose, self.round, self.index)
 
     def pretend(self, data: PartyData) -> None:
         """Use other rows than its own while this task runs, as a hostile party may."""

@@ -45,7 +45,7 @@ class Streams:
     """The streams of parties that work side by side: the same generators, but all seeds of a purpose made in one go."""
 
     def __init__(self, seed: int, round: int, parties: Sequence[int]) -> None:
-        self._seed = seed
+        self.seed = seed
         self._round = round
         self._parties = parties
         self._seeds: dict[str, dict[int, NDArray[np.uint64]]] = {}
@@ -54,7 +54,7 @@ class Streams:
         """The same as `stream` for that party."""
         seeds = self._seeds.get(purpose)
         if seeds is None:
-            made = _seeds(self._seed, purpose, self._round, self._parties)
+            made = _seeds(self.seed, purpose, self._round, self._parties)
             seeds = self._seeds[purpose] = dict(zip(self._parties, made, strict=True))
         sequence: Any = _Seeded(seeds[party])
         return np.random.Generator(np.random.PCG64(sequence))

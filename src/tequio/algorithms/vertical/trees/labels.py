@@ -94,7 +94,7 @@ class Grove:
 
         What was offered for a split may hold noise, or be wrong: from here on the rows themselves count.
         """
-        self.node_of = follow(self.node_of, splits, whose)
+        self.node_of, self.sums = follow(self.node_of, splits, whose), self.sums.copy()
         for tree, left in zip(splits["trees"].tolist(), splits["left"].tolist(), strict=True):
             first, end = self.channels[tree]
             for node in (left, left + 1):
