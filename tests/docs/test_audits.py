@@ -38,10 +38,11 @@ def by_hand():
     gaussian, drawn = library.GaussianDpEvent, library.PoissonSampledDpEvent
     column = exponentials(8, 4, 2, 3).column(8)
     renyi = rdp.RdpAccountant([*range(2, 64)])
-    renyi.compose(gaussian(1.0))  # Skellam noise of a million steps
+    renyi.compose(gaussian(2.2))  # Skellam noise of a million steps
     return {
         "central": by_pld(gaussian(1.0)),
-        "central-sampled": by_pld(drawn(0.25, gaussian(1.0)), 10),
+        "central-sampled": by_pld(drawn(0.5, gaussian(2.0)), 4),
+        "central-hidden": by_pld(gaussian(1.0)),
         # In turns of four a party is in rounds 1 and 5 of 8. It moves two nodes of one leaf, two of two and two of four
         # leaves by one, and that of eight by two: 6 + 4.
         "ftrl": by_pld(gaussian(2.0 / sqrt(10))),
@@ -50,7 +51,7 @@ def by_hand():
         "distributed": renyi.get_epsilon(1e-5),
         "local": by_pld(gaussian(1.0)),  # an update may turn round, which is twice the clip
         "local-laplace": by_pld(library.LaplaceDpEvent(1.0)),
-        "sgd": by_pld(drawn(0.25, gaussian(1.0)), 10),
+        "sgd": by_pld(drawn(0.5, gaussian(2.0)), 4),
         "sums": by_pld(gaussian(1.0)),
         "labels": losses.from_randomized_response(2 * 1 / (1 + exp(2.0)), 2).get_epsilon_for_delta(1e-5),
         "counts": losses.from_discrete_gaussian_mechanism(2.0).get_epsilon_for_delta(1e-5),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
+
 @dataclass(frozen=True)
 class Candidates:
     """Rows of which half are members, and who holds them.
