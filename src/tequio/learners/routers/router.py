@@ -45,7 +45,10 @@ class Router(ABC):
     compares: ClassVar[bool] = False
     """Whether it compares the party's rows with what other parties say of theirs (`describe` and `meet`)."""
 
-    sigmas: float
+    @property
+    @abstractmethod
+    def sigmas(self) -> float:
+        """How many standard deviations above the mean novelty of the party's rows the threshold lies."""
 
     @abstractmethod
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
