@@ -13,7 +13,7 @@ from sklearn import metrics as reference
 from tequio.data.dataset import Target
 from tequio.errors import ConfigError, DataError
 from tequio.federation import payload
-from tequio.learners.metrics import METRICS, higher_is_better, merge, metrics_of, spread, summarise, tally
+from tequio.learners.metrics import METRICS, higher_is_better, merge, metrics_of, row_losses, spread, summarise, tally
 
 BINARY = Target("classes", ("no", "yes"))
 LABELS = Target("multilabel", ("red", "round", "ripe"))
@@ -163,6 +163,16 @@ def test_merge_leaves_its_parts_alone() -> None:
 
 def test_own_loss_is_kept() -> None:
     assert summarise(BINARY, tally(BINARY, [[0.1, 0.9], [0.1, 0.9]], [1, 1], 5.0))["loss"] == 2.5
+
+
+@pytest.mark.parametrize(("target", "scores", "truth"), [
+    (Target("classes", ("a", "b", "c")), [[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]], [1, 2]),
+    (Target("multilabel", ("x", "y")), [[0.2, 0.6], [0.5, 1.0]], [[0, 1], [1, 1]]),
+    (Target("number"), [1.5, -2.0], [1.0, 2.0])], ids=lambda value: getattr(value, "kind", ""))
+def test_losses_of_rows_add_up_to_the_tallys(target: Target, scores: list[object], truth: list[object]) -> None:
+    each = row_losses(target, np.array(scores), np.array(truth))
+    assert each.shape == (2,)
+    assert each.sum() == pytest.approx(tally(target, np.array(scores), np.array(truth))["loss_sum"])
 
 
 def test_clusters_of_labelled_rows_are_summarised_as_clusters() -> None:

@@ -107,6 +107,18 @@ def tally(target: Target, scores: ArrayLike, truth: ArrayLike | None, loss_sum: 
     return count(target, scores, truth, loss_sum)
 
 
+def row_losses(target: Target, scores: ArrayLike, truth: ArrayLike) -> NDArray[np.float64]:
+    """The loss of each row: the cross-entropy, the mean of its binary cross-entropies, or the squared error."""
+    scores = np.asarray(scores)
+    labels = _checked_truth(target, scores, truth)
+    if target.kind == "number":
+        return np.square(scores.astype(np.float64).reshape(-1) - labels.astype(np.float64).reshape(-1))
+    _check_probabilities(target, scores, labels)
+    if target.kind == "multilabel":
+        return np.asarray(_negative_log(np.where(labels.astype(bool), scores, 1.0 - scores)).mean(axis=1))
+    return _negative_log(scores[np.arange(len(labels)), labels.astype(np.int64)])
+
+
 OPTIONAL = frozenset({
     "loss_sum", "inertia_sum", "squared_error", "absolute_error", "target_sum", "target_squares", "ranking_loss_sum",
     "coverage_sum", "average_precision_sum", "score_histogram"})

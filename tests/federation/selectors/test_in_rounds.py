@@ -72,6 +72,41 @@ def test_afl_can_measure_the_received_model_afresh():
         assert values[party] == pytest.approx(expected)
 
 
+def test_oort_as_published_takes_the_root_mean_square_of_losses_under_the_received_model():
+    published, ours = Play("oort-rms", {"count": 2}), Play("oort", {"count": 2})
+    received = published.state.model
+    known = published.round().state.memory["selector"]
+    for party, utility in zip(known["parties"], known["utility"], strict=True):
+        data = published.federation.population.view(int(party)).train
+        scores = published.algorithm.learner.predict(received, data).astype(float)
+        losses = -np.log(scores[np.arange(len(data)), data.target])
+        assert utility == pytest.approx(len(data) * np.sqrt(np.mean(losses ** 2)), rel=1e-6)
+        assert utility > losses.sum()  # a mean square is at least the square of the mean
+    assert [facts["asked"] for facts in published.of("exchange") if facts["task"] == "select.squared losses"] == [2]
+    assert ours.round().of("exchange")[-1]["task"] != "select.squared losses"
+    assert ours.state.memory["selector"]["parties"].tolist() == known["parties"].tolist()
+
+
+def test_oort_as_published_prefers_losses_that_differ_between_rows():
+    from tequio.learners.metrics import row_losses
+
+    two = Target("classes", ("no", "yes"))
+    alike, uneven = (np.exp(-np.array(losses)) for losses in ([1.0, 1.0], [0.25, 1.75]))
+    utilities = [len(chances) * np.sqrt(np.mean(row_losses(two, np.stack([1 - chances, chances], 1), [1, 1]) ** 2))
+                 for chances in (alike, uneven)]
+    np.testing.assert_allclose(utilities, [2.0, 2.5])  # the same mean loss of 1
+
+
+def test_greedyfed_samples_permutations_of_a_small_cohort_where_it_is_asked_to():
+    play = Play("greedyfed", {"count": 3, "enumerate": False, "permutations": 2})
+    for _ in range(2):
+        before = play.utility()
+        play.round()
+        scored = play.of("contribution")[-1]
+        assert not scored["converged"]  # six permutations are no window of twenty
+        assert sum(scored["scores"]) == pytest.approx(play.utility() - before, abs=1e-3)
+
+
 def test_power_of_choice_takes_the_worst_fitted_of_all():
     play = Play("power-of-choice", {"count": 2, "candidates": 6})
     play.round()

@@ -99,6 +99,8 @@ class GreedyFed(CohortSelector):
         truncation: changes in utility below this count as none
         permutations: most permutations of the estimate, times the number of parties
         relative: value an update by its share in what the round gained, so that early rounds count no more than late
+        enumerate: take exact Shapley values where there are no more coalitions than permutations would visit; false
+            samples permutations for a cohort of any size, as the source does
     """
 
     looks_at_updates: ClassVar[bool] = True
@@ -108,6 +110,7 @@ class GreedyFed(CohortSelector):
     truncation: Annotated[float, Ge(0)] = 1e-4
     permutations: Annotated[int, Ge(1)] = 30
     relative: bool = False
+    enumerate: bool = True
 
     def choose(self, context: SelectionContext) -> Choice:
         """The next untried parties, filled up with tried ones; when all were tried, the best."""
@@ -127,7 +130,7 @@ class GreedyFed(CohortSelector):
 
     def observe(self, context: SelectionContext, outcome: RoundOutcome) -> Payload:
         """Value the updates of those who answered."""
-        how = GTGShapley(self.truncation, self.permutations)
+        how = GTGShapley(self.truncation, self.permutations, enumerate=self.enumerate)
         return {**context.memory, **with_round(context, outcome, how, relative=self.relative).to_memory()}
 
     def _best(self, context: SelectionContext, wanted: int) -> NDArray[np.int64]:

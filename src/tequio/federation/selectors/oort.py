@@ -2,28 +2,35 @@
 
 Lai, Zhu, Madhyastha, Chowdhury: Oort: efficient federated learning via guided participant selection, OSDI 2021.
 
-The paper's statistical utility is |B| sqrt(mean of the squared losses of B); parties here report the mean loss, so it
-is rows times mean loss, which is the same where losses are alike. Parties not tried yet are explored uniformly, as
-nothing is known of their devices before they answered. Only parties that have answered are remembered.
+The paper's statistical utility is |B| sqrt(mean of the squared losses of B): `oort-rms`. `oort` makes do with the mean
+loss that parties report from training anyway, which is the same where losses are alike. Parties not tried yet are
+explored uniformly, as nothing is known of their devices before they answered. Only parties that have answered are
+remembered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from tequio.federation.selection import Choice, CohortSelector, Count, Fraction, Share
+from tequio.federation.task import Reveals, Rows, record, task
+from tequio.learners.learner import Learner
+from tequio.learners.metrics import LARGEST_SUM, row_losses
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tequio.federation.payload import Payload
+    from tequio.federation.population import Party
     from tequio.federation.selection import RoundOutcome, SelectionContext
+
+    Observed = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _COLUMNS = {"parties": np.int64, "utility": np.float64, "seconds": np.float64, "round": np.int64, "times": np.int64}
 _CLIP, _CONFIDENCE, _FIRST_PERCENTILE, _MORE_TIME = 0.95, 0.95, 30.0, 10.0
@@ -33,6 +40,9 @@ _CLIP, _CONFIDENCE, _FIRST_PERCENTILE, _MORE_TIME = 0.95, 0.95, 30.0, 10.0
 @dataclass(frozen=True)
 class Oort(CohortSelector):
     """Parties whose rows the model fits badly and that answer soon, with a share of parties never tried.
+
+    How badly is rows times the mean loss that parties report from training. The paper's root mean square of the rows'
+    losses, in which few badly fitted rows count more, is in the selector `oort-rms`, at the price of one more question.
 
     Parameters:
         count: parties a round (0: use the fraction)
@@ -68,12 +78,16 @@ class Oort(CohortSelector):
 
     def observe(self, context: SelectionContext, outcome: RoundOutcome) -> Payload:
         """Remember loss and time of those that answered, and give the preferred time room where utility falls."""
-        told = [reply for reply in outcome.replies if "loss" in reply.payload]
-        parties = np.array([reply.party for reply in told], dtype=np.int64)
-        utility = np.array([max(reply.payload["loss"], 0.0) * reply.payload["rows"] for reply in told])
+        parties, utility = self.observed_utility(context, outcome)
         seconds = _observed_seconds(context, parties)
         known = _with(_known(context.memory), parties, utility, seconds, context.federation.round)
         return {**known, **self._paced(context.memory, float(utility.sum()), context.federation.round)}
+
+    def observed_utility(self, context: SelectionContext, outcome: RoundOutcome) -> Observed:
+        """Who reported a loss, and its rows times its mean loss while it trained."""
+        known = [reply for reply in outcome.replies if "loss" in reply.payload]
+        return (np.array([reply.party for reply in known], dtype=np.int64),
+                np.array([max(reply.payload["loss"], 0.0) * reply.payload["rows"] for reply in known]))
 
     def _candidates(self, context: SelectionContext, known: Payload) -> NDArray[np.int64]:
         """Places of the known parties that may be chosen for their utility."""
@@ -115,6 +129,59 @@ class Oort(CohortSelector):
             return {"percentile": percentile, "gain": gain, "gain_before": before}
         percentile = min(percentile + (_MORE_TIME if gain < before else 0.0), 100.0)
         return {"percentile": percentile, "gain": 0.0, "gain_before": gain}
+
+
+@register("selector", "oort-rms", paper="Lai et al., 2021")
+@dataclass(frozen=True)
+class OortAsPublished(Oort):
+    """Oort with the paper's utility: rows times the root mean square of the rows' losses.
+
+    Of two parties with the same mean loss, the one whose losses differ more between rows is worth more. Who took part
+    is asked for the sum of squares under the model that it had received: the paper adds them up while the party trains,
+    under a model that moves. `oort` asks nothing more and takes the mean loss that training reports.
+
+    Parameters:
+        count: parties a round (0: use the fraction)
+        fraction: share of the eligible parties, rounded up
+        explore: share of a round's parties that are new, at first
+        explore_decay: factor on that share after every round
+        explore_least: the share never falls below this
+        penalty: exponent on how much slower than preferred a party is (0: slow parties are as good as fast ones)
+        window: rounds after which the preferred time is looked at: it grows where utility fell
+        most: a party is not chosen for its utility after so many rounds (0: no bound)
+    """
+
+    def observed_utility(self, context: SelectionContext, outcome: RoundOutcome) -> Observed:
+        """Who answered, and |B| sqrt(mean of the squared losses of B). Asking takes no virtual time."""
+        if not outcome.replies:
+            return outcome.replies.parties, np.zeros(0)
+        replies = context.federation.off_the_clock().ask(outcome.replies.parties, squared_losses,
+                                                         {"model": context.model},
+                                                         settings=SquaresSettings(learner=context.learner))
+        rows, squares = replies.values("rows").astype(np.float64), replies.values("squares").astype(np.float64)
+        return replies.parties, np.sqrt(rows * squares)
+
+
+@record
+class SquaresSettings:
+    """By which learner a model's losses are taken."""
+
+    learner: Learner
+
+
+class Squares(TypedDict):
+    """The party's training rows, and the sum of their squared losses."""
+
+    rows: Rows
+    squares: Annotated[float, Ge(0), Le(LARGEST_SUM)]
+
+
+@task("select.squared losses", settings=SquaresSettings, reply=Squares, reveals=Reveals.METRICS)
+def squared_losses(party: Party, payload: Payload, settings: SquaresSettings) -> Squares:
+    """How badly the received model fits the party's training rows."""
+    rows = party.data.train
+    losses = row_losses(rows.schema.target, settings.learner.predict(payload["model"], rows), rows.target)
+    return {"rows": len(rows), "squares": float(losses @ losses)}
 
 
 def _known(memory: Payload) -> Payload:
