@@ -82,10 +82,14 @@ class PartyError(TequioError):
 
 
 class QuorumError(TequioError):
-    """Too few parties answered to go on."""
+    """Too few parties answered to go on. `lost` says that only the round is: the next one may go better."""
 
     id = "quorum"
     exit_code = 7
+
+    def __init__(self, message: str, *, remedy: str = "", lost: bool = False) -> None:
+        super().__init__(message, remedy=remedy)
+        self.lost = lost
 
 
 class RunError(TequioError):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from tequio.errors import ConfigError, DataError, PayloadError
+from tequio.errors import ConfigError, DataError, PayloadError, QuorumError
 from tequio.federation.aggregation import (
     RUNNING_VARIANCE,
     SUMMED,
@@ -163,21 +163,36 @@ def averaging_round(algorithm: Averaging, federation: Federation, state: State, 
     if not replies:
         return finish_round(algorithm, federation, state, chosen, replies)
     shares = weights(replies).astype(np.float64) if callable(weights) else weights_by(weights, replies)
-    mean = aggregate(algorithm, federation, state, replies, trained, shares, by=by)
-    memory: dict[str, Any] = {}
-    others: dict[str, Arrays] = {}
-    for name in also:
-        # An aggregator may remember what it saw, to judge parties by it: every kind of array gets a memory of its own.
-        combined = aggregate(algorithm, federation, state, replies, trained, shares, name=name, by=by)
-        others[name], memory[f"{name}_aggregator"] = combined.update, combined.memory
-    averaged = Averaged(federation, state, replies, shares, mean.update, others)
-    after, remembered = step(averaged) if step is not None else (averaged.following(), {})
-    if buffers:
-        rule = buffers_by or by or "size"
-        kept = averaged_buffers(algorithm, federation, state, replies, buffers, weights_by(rule, replies), mean, rule)
-        after = {**after, **(possible(kept) if noised else kept)}
+    try:
+        mean = aggregate(algorithm, federation, state, replies, trained, shares, by=by)
+        memory: dict[str, Any] = {}
+        others: dict[str, Arrays] = {}
+        for name in also:
+            # An aggregator may remember what it saw, to judge parties by it: each kind of array has its own.
+            combined = aggregate(algorithm, federation, state, replies, trained, shares, name=name, by=by)
+            others[name], memory[f"{name}_aggregator"] = combined.update, combined.memory
+        averaged = Averaged(federation, state, replies, shares, mean.update, others)
+        after, remembered = step(averaged) if step is not None else (averaged.following(), {})
+        if buffers:
+            rule = buffers_by or by or "size"
+            kept = averaged_buffers(algorithm, federation, state, replies, buffers, weights_by(rule, replies), mean,
+                                    rule)
+            after = {**after, **(possible(kept) if noised else kept)}
+    except QuorumError as cause:
+        _check_goes_on(algorithm, federation, cause)
+        return finish_round(algorithm, federation, state, chosen, replace(replies, answers=()))
     model = {name: after.get(name, values) for name, values in state.model.items()}
     return finish_round(algorithm, federation, state, chosen, replies, model, mean, **memory, **remembered)
+
+
+def _check_goes_on(algorithm: Averaging, federation: Federation, cause: QuorumError) -> None:
+    """Whether the model stays as it is for a round that is lost, and the run goes on; noise that later rounds take back
+    has no gaps."""
+    lasts = any(stage.mechanism is not None and stage.mechanism.noise_lasts for stage in algorithm.stages)
+    if not cause.lost or lasts or federation.rules.on_failure == "stop":
+        raise cause
+    federation.record("warning", {"message": f"round {federation.round} is lost, and the model stays as it was: "
+                                             f"{cause.message}"})
 
 
 def check_weighing(algorithm: Averaging, by: Weights | None) -> None:

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tequio.errors import DataError, PartyError, PayloadError, QuorumError
+from tequio.errors import DataError, PartyError, QuorumError
 from tequio.federation.federation import Rules
 from tequio.federation.population import LEAST_COHORT, Party, state_name
 from tequio.federation.stages import SumCapacity
-from tequio.privacy.aggregation import secure_sum_tasks as tasks
 from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Ring
 from tequio.privacy.aggregation.identities import signed_by
-from tequio.privacy.aggregation.keys import SHARE_BYTES
 from tequio.privacy.aggregation.own_weights import SumSettings, own_share, weight_unit
 from tequio.privacy.aggregation.secure_sum import SecureSum
 from tequio.privacy.aggregation.secure_sum_tasks import SumMemory, shown_part
@@ -226,31 +224,6 @@ def test_what_weighs_in_full_stays_for_a_run() -> None:
     with pytest.raises(QuorumError):
         total(here, SecureSum(cap=7))
     assert all("bounds of weights stay" not in str(reply) for _, reply in here.engine.seen)
-
-
-def test_shares_that_rebuild_another_secret_end_the_round_and_name_the_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dealer that commits, and signs, what it does not use."""
-    honest = tasks.own_commitment
-    monkeypatch.setattr(tasks, "own_commitment", lambda sid, party, mask: honest(sid, party, mask[::-1])
-                        if party == 3 else honest(sid, party, mask))
-    with pytest.raises(PayloadError, match="party 3 shared another secret"):
-        total(federation(vectors(6)), SecureSum())
-
-
-def test_bad_boxes_put_both_in_dispute_and_the_sum_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = tasks.sealed
-    calls: list[int] = []
-
-    def spoilt(key: bytes, content: bytes, about: bytes) -> bytes:
-        calls.append(1)
-        return honest(key, bytes(2 * SHARE_BYTES) if len(calls) == 1 else content, about)
-
-    monkeypatch.setattr(tasks, "sealed", spoilt)
-    here, told = federation(vectors(8)), []
-    here.record = lambda kind, facts: told.append(f"{facts['party']}: {facts['cause']}") if kind == "failure" else None
-    summed = total(here, SecureSum())
-    np.testing.assert_array_equal(summed.mean, by_themselves(vectors(8), np.ones(8), SecureSum(), summed.parties))
-    assert any("party 1 says that its box is bad" in line for line in told)
 
 
 def test_forged_shares_are_left_out_and_their_holder_named() -> None:

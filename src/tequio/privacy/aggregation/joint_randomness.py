@@ -322,9 +322,11 @@ def agree(phases: Phases, federation: Federation, parties: NDArray[np.int64], st
     Who is of the cohort and not among the parties has dropped out of the sum.
     """
     known, present = cast("Agreed", federation.agreed), set(parties.tolist())
-    if not known or not present <= set(known["members"]) or len(known["members"]) - len(present) > count_of(
+    if "seed" not in known or not present <= set(known["members"]) or len(known["members"]) - len(present) > count_of(
             stage.absent, len(known["members"])):
-        known = _made(phases, federation, parties, stage, settings)
+        # Nothing of another cohort outlives it but who is in dispute with whom.
+        disputes = {name: federation.agreed[name] for name in ("disputes",) if name in federation.agreed}
+        known = cast("Agreed", {**_made(phases, federation, parties, stage, settings), **disputes})
     missing = np.array(sorted(present - set(known["learnt"])), dtype=np.int64)
     if len(missing):
         answers = phases.ask("learn", missing, learn_seed, {**known["openings"]}, settings=settings, fewest=0,

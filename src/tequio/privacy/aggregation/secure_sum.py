@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tequio.errors import PayloadError, QuorumError, TequioError
+from tequio.privacy.aggregation.disputes import catch, dispute, left_out
 from tequio.privacy.aggregation.encodings import HASH_BYTES, as_bitmap, content, paths_of
 from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
 from tequio.privacy.aggregation.identities import is_signed_by
@@ -108,9 +109,11 @@ class _Sum:
 
     def __init__(self, stage: SecureSum, federation: Federation, name: str, parties: NDArray[np.int64],
                  capacity: SumCapacity | None, by: Weights) -> None:
-        self._stage, self._federation, self._name, self._asked = stage, federation, name, parties
+        self._stage, self._federation, self._name = stage, federation, name
         phases = Phases("secure sum", federation, parties, 0)
         seed, cohort = agree(phases, federation, parties, stage, JointSettings(stage=stage, local=NO_TRAINING))
+        # Who is left out has dropped out of the sum.
+        self._asked = np.setdiff1d(parties, list(left_out(federation, cohort.corrupt)))
         self._settings, self._capacity = stage.terms(federation, cohort, len(parties), capacity, by), capacity
         self._fewest = self._settings.fewest
         self._seed, self._cohort, self._phases = seed, cohort, Phases("secure sum", federation, parties, self._fewest)
@@ -127,7 +130,8 @@ class _Sum:
         total = sum_of_masked([sent[party].payload["masked"] for party in left])
         members, among = self._bitmap(left), self._bitmap(dealers)
         shown = self._shown(among, members, sent, self._witnessed(among, members))
-        unmask(total, Dealt(self._here, self._shared_among, among, members, keys, dealt), shown, self._note)
+        unmask(total, Dealt(self._here, self._shared_among, among, members, keys, dealt), shown, self._note,
+               partial(catch, self._federation))
         notes = {"secure_sum": {"name": self._name, "asked": len(self._asked), "summed": len(left),
                                 "recovered": len(dealers) - len(left), "neighbours": self._here.circle.graph.degree}}
         return mean_of(total, size, left, self._settings, self._capacity, notes)
@@ -174,6 +178,7 @@ class _Sum:
                            "signatures": [dealt[other].payload["signature"] for other in around]}
         replies = self._ask("boxes", dealt, open_boxes, {"members": members}, each, partial(boxes_fault, self._here))
         bad = {(dealer, reply.party) for reply in replies for dealer in reply.payload["bad"]}
+        dispute(self._federation, bad)
         for dealer, holder in sorted(bad):
             self._note(dealer, f"party {holder} says that its box is bad; one of the two does not keep to the protocol")
         holding, enough = self._bitmap(replies.parties.tolist()), min(
@@ -267,15 +272,17 @@ class Dealt:
         return [int(party) for party in self.here.circle.cohort[self.here.members(bitmap)]]
 
 
-def unmask(total: Whole, known: Dealt, shown: dict[int, Reply[Shown]], note: Callable[[int, str], None]) -> None:
-    """Take off, in place, the own masks of who is left and the masks with who is not; note who showed forged shares."""
+def unmask(total: Whole, known: Dealt, shown: dict[int, Reply[Shown]], note: Callable[[int, str], None],
+           catch: Callable[[int], None]) -> None:
+    """Take off, in place, the own masks of who is left and the masks with who is not; note who showed forged shares,
+    and catch who dealt shares of something else."""
     here = known.here
     opened = {holder: dict(zip(here.around(holder, known.dealers), pieces(reply.payload["shares"], SHARE_BYTES),
                                strict=True)) for holder, reply in shown.items()}
     left, dealers = known.members(known.left), known.members(known.dealers)
-    add_masks(total, [], [_secret(party, MASK, known, opened, note) for party in left])
+    add_masks(total, [], [_secret(party, MASK, known, opened, note, catch) for party in left])
     for party in sorted(set(dealers) - set(left)):
-        private, others = _secret(party, KEY, known, opened, note), here.around(party, known.left)
+        private, others = _secret(party, KEY, known, opened, note, catch), here.around(party, known.left)
         keys = {other: mask_key(here, common, party, other) for other, common in zip(others, in_common(
             private, [known.keys[other].payload["keys"][KEY_BYTES:] for other in others]), strict=True)}
         # A neighbour took the mask off if it has the larger number: put it back, and the reverse.
@@ -284,7 +291,7 @@ def unmask(total: Whole, known: Dealt, shown: dict[int, Reply[Shown]], note: Cal
 
 
 def _secret(dealer: int, kind: str, known: Dealt, opened: dict[int, dict[int, bytes]],
-            note: Callable[[int, str], None]) -> bytes:
+            note: Callable[[int, str], None], catch: Callable[[int], None]) -> bytes:
     """A secret from its neighbours' shares, of which forged ones are told by their commitments."""
     here, said, place = known.here, known.dealt[dealer].payload, known.place(dealer)
     committed, needed = pieces(said["dealt"], DEALT_BYTES), here.circle.graph.needed
@@ -301,12 +308,16 @@ def _secret(dealer: int, kind: str, known: Dealt, opened: dict[int, dict[int, by
             note(holder, f"it showed a forged share of what party {dealer} had shared")
     if len(true) < needed:
         raise QuorumError(f"only {len(true)} neighbours of party {dealer} showed true shares, and {needed} are needed: "
-                          "the round of the secure sum is lost", remedy="ask more parties per round")
+                          "the round of the secure sum is lost", remedy="ask more parties per round", lost=True)
     secret = _recovered([*true], [*true.values()])
     found = own_commitment(here.sid, dealer, secret) if kind == MASK else public_of(secret)
     if found != (said["own"] if kind == MASK else known.keys[dealer].payload["keys"][KEY_BYTES:]):
-        raise PayloadError(f"party {dealer} shared another secret than the one it uses, so that its masks cannot be "
-                           "taken off", remedy="leave that party out")
+        catch(dealer)
+        cause = "it shared another secret than the one it uses, so that its masks cannot be taken off"
+        note(dealer, cause)
+        raise QuorumError(f"party {dealer} failed the secure sum: {cause}. The round is lost, and later ones go "
+                          "without that party", lost=True,
+                          remedy="set rules.on_failure = 'continue' to go on after a lost round")
     return secret
 
 
