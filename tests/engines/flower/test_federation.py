@@ -17,11 +17,12 @@ from .village import CONFIGS, make_homes, write_configs
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(900)]
 
-# Few exchanges, because each starts a process at every node; one of the three evaluates at the parties too.
+# Few exchanges, because each starts a process at every node; one run evaluates at the parties too.
 # Its model has more than a megabyte, so that it crosses in several pieces.
 SETTINGS = {"fedavg": {"evaluation.every": 2, "learner.hidden": "[4000]"},
             "icdta4fl": {"rounds": 1, "evaluation.at": '["coordinator"]'},
-            "kmeans": {"evaluation.at": '["coordinator"]'}}
+            "kmeans": {"evaluation.at": '["coordinator"]'},
+            "one-shot-sum": {"rounds": 1, "evaluation.at": '["coordinator"]'}}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def federation(homes, tls, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(federation, dealt):
-    """All three at once, over the same nodes."""
+    """All at once, over the same nodes."""
     return {name: federation.submit(dealt / f"{name}.toml", name, **SETTINGS[name]) for name in CONFIGS}
 
 

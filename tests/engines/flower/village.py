@@ -23,6 +23,7 @@ CONFIGS = {
     "fedavg": '[learner]\nname = "mlp"\nhidden = [16]\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
     "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',
+    "one-shot-sum": '[[stages]]\nname = "one-shot-sum"\n',
 }
 
 
