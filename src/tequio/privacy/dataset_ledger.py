@@ -7,27 +7,25 @@ so that noting the ten-thousandth release costs as much as noting the first; pro
 from __future__ import annotations
 
 import json
-import os
-import threading
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil, inf, isfinite, log10
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 
 from tequio.data.mapped import row_blocks
-from tequio.errors import PermissionDenied, RunError
+from tequio.errors import PermissionDenied
 from tequio.privacy.accounting import Accountant, Release, Spent, epsilon_of
+from tequio.privacy.growing_file import GrowingFile
 from tequio.privacy.ledger import Context, Entry
 from tequio.registry import from_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tequio.data.dataset import Dataset, Source
@@ -105,13 +103,13 @@ class LedgerEntry:
         return cls(**{**plain, "spent": bill_from_plain(plain["spent"])})
 
 
-class DatasetLedger:
+class DatasetLedger(GrowingFile):
     """The ledger of the rows with a fingerprint, among those in a folder."""
 
+    called: ClassVar[str] = "privacy ledger"
+
     def __init__(self, folder: Path, fingerprint: str) -> None:
-        self.path = folder / f"{fingerprint}{ENDING}"
-        self._mutex = threading.Lock()
-        self._forget()
+        super().__init__(folder / f"{fingerprint}{ENDING}")
 
     def charge(self, spent: Spent, *, run: str, by: str, task: str, round: int, digest: str, mechanism: str,
                epsilon: float, delta: float, federation: str = "", unit: str = "") -> None:
@@ -209,7 +207,6 @@ class DatasetLedger:
         self._bills: dict[str, LedgerEntry] = {}
         self._anew, self._runs_before = "", set[str]()
         self._affordable: dict[tuple[float, float], Spent] = {}
-        self._read_to, self._file = 0, (0, 0)
 
     def _distinct(self) -> Iterable[LedgerEntry]:
         """The bills of runs that did not release the very same."""
@@ -243,65 +240,12 @@ class DatasetLedger:
             f"all runs, from epsilon {before:.6g} to {after:.6g} at delta = {delta:g}, and the budget is {epsilon:g}",
             remedy=f"the party's owner decides: {remedy}")
 
-    @contextmanager
-    def _at_work(self, *, to_write: bool = True) -> Iterator[None]:
-        """With the file locked and all of it known."""
-        with self._mutex:
-            if not to_write and not self.path.exists():
-                yield
-                return
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            except OSError as cause:
-                raise _unusable(self.path, cause) from cause
-            with os.fdopen(descriptor, "r+b", buffering=0) as stream:
-                _wait_for(descriptor)
-                self._catch_up(stream)
-                self._stream = stream
-                yield
-
-    def _catch_up(self, stream: IO[bytes]) -> None:
-        """Read what others wrote. A last line without an end was never finished, so that its release did not leave."""
-        status = os.fstat(stream.fileno())
-        if self._file != (status.st_dev, status.st_ino) or status.st_size < self._read_to:
-            self._forget()
-            self._file = (status.st_dev, status.st_ino)
-        if status.st_size == self._read_to:
-            return
-        stream.seek(self._read_to)
-        lines, _, rest = stream.read().rpartition(b"\n")
-        for line in filter(None, lines.split(b"\n")):
-            try:
-                self._take(json.loads(line))
-            except (ValueError, KeyError, TypeError) as cause:
-                raise RunError(f"the privacy ledger '{self.path}' is damaged, and what was spent cannot be known",
-                               remedy="restore it from a backup") from cause
-        self._read_to = status.st_size - len(rest)
-        if rest:
-            os.ftruncate(stream.fileno(), self._read_to)
-
-    def _write(self, plain: dict[str, Any]) -> None:
-        line = json.dumps(plain, separators=(",", ":")).encode() + b"\n"
-        descriptor = self._stream.fileno()
-        try:
-            written = os.write(descriptor, line)
-            os.fsync(descriptor)
-        except OSError as cause:
-            raise _unusable(self.path, cause) from cause
-        if written != len(line):
-            os.ftruncate(descriptor, self._read_to)
-            raise _unusable(self.path, OSError("there is no room"))
-        self._read_to += len(line)
-        self._take(plain)
-
     def _take(self, plain: dict[str, Any]) -> None:
         """Count one line."""
         if "anew" in plain:
             before = self._runs_before | {entry.run for entry in self._entries}
-            place, file = self._read_to, self._file
             self._forget()
-            self._anew, self._runs_before, self._read_to, self._file = plain["anew"], before, place, file
+            self._anew, self._runs_before = plain["anew"], before
             return
         entry = LedgerEntry.from_plain(plain)
         self._entries.append(entry)
@@ -345,21 +289,6 @@ def _bills_before(account: dict[str, Any]) -> list[Spent]:
                       lambda party: (batch_chance(rows, local), sum(steps_of_epochs(rows, local))))
     assert stage.mechanism is not None
     return stage.mechanism.spent([Entry(round, noise, 1, (0,)) for round, noise in account["releases"]], context)
-
-
-def _wait_for(descriptor: int) -> None:
-    """Take turns with other processes; the system ends a turn with the process, however it ends."""
-    try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        return  # some systems and some network folders know no locks
-
-
-def _unusable(path: Path, cause: OSError) -> RunError:
-    return RunError(f"the privacy ledger '{path}' cannot be written: {cause.strerror or cause}",
-                    remedy="free some space there, or check who may write the folder")
 
 
 def _or_none(epsilon: float) -> float | None:
