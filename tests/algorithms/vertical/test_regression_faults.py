@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,9 @@ from tequio.algorithms.vertical import regression_tasks as tasks
 from tequio.algorithms.vertical.conversation import PartyMissing
 from tequio.errors import PartyError
 from tequio.federation.exchange import Failure, Reply
+from tequio.federation.population import Party
 from tequio.learners.learner import LocalTraining
+from tequio.privacy.aggregation.identities import signed_by
 from tequio.privacy.encryption.numbers import seeded
 
 pytest.importorskip("gmpy2")
@@ -56,7 +57,7 @@ def flipped(name):
         given = payload[name]
         content = given["content"].copy()
         content[0, 3] ^= 4
-        return {name: {**given, "content": content}}
+        return {**payload, name: {**given, "content": content}}
     return change
 
 
@@ -102,7 +103,8 @@ def test_a_ciphertext_damaged_on_the_way_to_the_coordinator_is_refused(task):
 
 
 def test_a_damaged_gradient_is_refused_by_the_key_holder():
-    engine = Meddling("regression.gradient", with_payload(1, flipped("gradient")))
+    engine = Meddling("regression.gradient", with_payload(1, lambda payload: {
+        "gradient": flipped("values")(payload["gradient"])}))
     federation = federation_of(holders(40), engine=engine)
     with pytest.raises(PartyError, match=r"key holder.*ciphertexts of party '1' are refused.*changed on the way"):
         play(regression(PAILLIER, local=LOCAL), federation)
@@ -149,16 +151,42 @@ def test_too_few_residuals_are_named():
 
 
 def test_a_forged_ciphertext_of_a_huge_number_is_found_when_opened():
-    """A party that knows the key and makes proper digests, but encrypts more than it declares."""
+    """A party that knows the key, makes proper digests and signs, but encrypts more than it declares."""
+    who = holders(40)
+
     def too_large(payload):
         draw = seeded(np.random.default_rng(0))
-        given = engine.public.receive(payload["gradient"], "itself")
+        given = engine.public.receive(payload["gradient"]["values"], "itself")
         huge = engine.public.group.encrypt(1 << 1000, draw)
-        return {"gradient": engine.public.send(replace(given, content=(huge,) * len(given.content)), draw)}
+        values = engine.public.send(replace(given, content=(huge,) * len(given.content)), draw)
+        itself = Party(1, 1, {}, who)
+        return {"gradient": {"values": values, "party": 1,
+                             "signature": signed_by(itself, tasks.pad_part(itself, 1, values))}}
 
     engine = Overhearing("regression.gradient", with_payload(1, too_large))
     with pytest.raises(PartyError, match=r"key holder.*beyond the range that was declared"):
-        play(regression(PAILLIER, local=LOCAL), federation_of(holders(40), engine=engine))
+        play(regression(PAILLIER, local=LOCAL), federation_of(who, engine=engine))
+
+
+def answered(federation, task):
+    """The payloads that parties answered a task with, in their order."""
+    return [payload for name, sender, _, payload in federation.engine.messages
+            if name == task and sender != "coordinator"]
+
+
+@pytest.mark.parametrize("lie", ["a party's residuals", "the signature of other values", "another party's name"])
+def test_the_key_holder_opens_for_no_coordinator_what_no_party_has_put_its_pad_on(lie):
+    """Residuals are half the label, at first: whoever had them opened would read each row's class."""
+    algorithm, federation, _ = trained(PAILLIER, holders(40), 1, local=LOCAL)
+    signed = answered(federation, "regression.gradient")[0]["gradient"]
+    residuals = answered(federation, "regression.residual")[0]["residual"]
+    asked = {"a party's residuals": {"values": residuals, "party": 0, "signature": bytes(64)},
+             "the signature of other values": {**signed, "values": residuals},
+             "another party's name": {**signed, "party": 1 - signed["party"]}}[lie]
+    settings = tasks.KeySettings(scheme=algorithm.scheme(), kind="logistic")
+    with pytest.raises(PartyError, match=r"values to be opened of party \d are not signed by the key"):
+        federation.ask([2], tasks.open_hidden, {"hidden": {"x": asked}}, settings=settings)
+    federation.ask([2], tasks.open_hidden, {"hidden": {"x": signed}}, settings=settings)  # under a pad, as before
 
 
 def test_a_learning_rate_that_blows_up_is_found_before_it_overflows():
@@ -202,10 +230,9 @@ def test_a_key_that_has_opened_enough_gives_way_to_another():
 def test_a_coordinator_that_asks_for_more_openings_than_a_key_may_do_is_refused():
     """However often it asks, without having a new key made: the count is the key holder's."""
     pytest.importorskip("tenseal")
-    algorithm, federation, state = trained({"name": "ckks", "openings": 20}, holders(40), 1)
-    public = algorithm.scheme().public_key(state.memory["key"])
+    algorithm, federation, _ = trained({"name": "ckks", "openings": 20}, holders(40), 1)
     settings = tasks.KeySettings(scheme=algorithm.scheme(), kind="logistic")
-    asked = {"hidden": {"0": public.send(public.encrypt([1.0], secrets.randbits), secrets.randbits)}}
+    asked = {"hidden": {"0": answered(federation, "regression.gradient")[0]["gradient"]}}
     already = kept(federation.engine.states()[2], tasks.KeptSecret)["opened"]
     for _ in range(20 - already):
         federation.ask([2], tasks.open_hidden, asked, settings=settings)

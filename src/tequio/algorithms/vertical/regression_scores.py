@@ -32,6 +32,7 @@ from tequio.algorithms.vertical.regression_tasks import (
     drawing,
     key_of,
     of_class,
+    under_pad,
     wanted,
 )
 from tequio.algorithms.vertical.rows import KeptScores, RowRequest, asked_rows
@@ -95,8 +96,7 @@ def hide_loss(party: Party, payload: EncryptedRequest, settings: SecretSettings)
         to_hide["constants"] = public.product(mask, known[:, None], draw, public.values)
     sent, pads = {}, {}
     for name, given in to_hide.items():
-        covered, pads[name] = public.hide(given, draw)
-        sent[name] = public.send(covered, draw)
+        sent[name], pads[name] = under_pad(party, public, given, draw)
     party.keep(LossPads, {"pads": pads})
     return {"hidden": sent}
 
@@ -149,9 +149,9 @@ class HiddenScores(TypedDict):
 def hide_scores(party: Party, payload: EncryptedRequest, settings: SecretSettings) -> HiddenScores:
     """At the label holder: put pads on the scores, which the key holder opens but may not see."""
     public, draw = key_of(party, settings), drawing(party, payload, settings)
-    hidden, pad = public.hide(public.receive(payload["scores"], "the coordinator"), draw)
+    signed, pad = under_pad(party, public, public.receive(payload["scores"], "the coordinator"), draw)
     party.keep(ScorePad, {"pad": pad})
-    return {"hidden": public.send(hidden, draw)}
+    return {"hidden": signed}
 
 
 class IsCalibrated(TypedDict):

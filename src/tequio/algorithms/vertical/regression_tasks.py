@@ -2,7 +2,8 @@
 
 A party keeps the public key, its weights (the label holder's begin with the intercept), and between two tasks of a
 batch the pad that hides its gradient. The key holder keeps the secret key and nothing else. Ciphertexts reveal nothing;
-what was opened reveals something only to the party whose pad is on it.
+what was opened reveals something only to the party whose pad is on it. That party signs what it has put its pad on, and
+the key holder opens nothing else: a coordinator that passes on a party's own ciphertext reads nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tequio.federation.payload import Payload
 from tequio.federation.task import Done, Reveals, record, task
 from tequio.learners.dense import Memory, stepped
 from tequio.learners.learner import LocalTraining
+from tequio.privacy.aggregation.encodings import content
+from tequio.privacy.aggregation.identities import check_signed, signed_by
 from tequio.privacy.encryption.numbers import FixedPoint, source
 from tequio.privacy.encryption.scheme import Scheme
 
@@ -228,13 +231,26 @@ def gradient(party: Party, payload: EncryptedRequest, settings: SecretSettings) 
     public, draw = key_of(party, settings), drawing(party, payload, settings)
     residuals = public.receive(payload["residual"], "the coordinator")
     product = public.product(residuals, columns(party, asked_rows(party, payload)), draw)
-    hidden, pad = public.hide(product, draw)
+    signed, pad = under_pad(party, public, product, draw)
     party.keep(GradientPad, {"pad": pad})
-    return {"gradient": public.send(hidden, draw)}
+    return {"gradient": signed}
+
+
+def under_pad(party: Party, public: PublicKey, given: Encrypted, draw: Source) -> tuple[Payload, Payload]:
+    """Ciphertexts under a pad, signed by the party whose pad it is, and the pad."""
+    hidden, pad = public.hide(given, draw)
+    values = public.send(hidden, draw)
+    signature = signed_by(party, pad_part(party, party.index, values))
+    return {"values": values, "party": party.index, "signature": signature}, pad
+
+
+def pad_part(party: Party, signer: int, values: Payload) -> bytes:
+    """What a party signs under values that it has put its pad on."""
+    return content("under pad", party.roster.agreed, signer, values["digest"])
 
 
 class Hidden(TypedDict):
-    """Encrypted values under pads, by name."""
+    """Encrypted values under pads, each signed by the party whose pad it is, by name."""
 
     hidden: dict[str, Payload]
 
@@ -247,13 +263,17 @@ class Opened(TypedDict):
 
 @task("regression.open", settings=KeySettings, reply=Opened, reveals=Reveals.NOTHING)
 def open_hidden(party: Party, payload: Hidden, settings: KeySettings) -> Opened:
-    """At the key holder: open what is asked for. All of it is hidden under the pad of the party that it is for.
+    """At the key holder: open what is asked for, if the party that it is for has signed that it is under its pad.
 
     Where what is opened says something about the key, it is counted, and the key opens no more than it may.
     """
     kept, most = party.recall(KeptSecret), settings.scheme.openings
     secret = settings.scheme.secret_key(kept["secret"])
-    given = {name: secret.public.receive(part, f"party '{name}'") for name, part in payload["hidden"].items()}
+    given = {}
+    for name, part in payload["hidden"].items():
+        given[name] = secret.public.receive(part["values"], f"party '{name}'")
+        check_signed(party.roster, part["party"], part["signature"], pad_part(party, part["party"], part["values"]),
+                     "values to be opened")
     opened = kept["opened"] + sum(len(part.content) for part in given.values())
     if 0 < most < opened:
         raise PermissionDenied(f"a key that may open {most} ciphertexts has opened {kept['opened']}, and was asked to "

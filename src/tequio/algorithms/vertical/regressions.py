@@ -81,8 +81,9 @@ class VerticalLogistic(ExpandedRegression):
     """Logistic regression on columns of several parties, under encryption: the loss is cut after its square.
 
     More than two classes are told apart one against the rest: a regression for each, and each probability over their
-    sum. Needs a key holder (`data.partition.key_holder = true`). A round is `local.epochs` passes or `local.steps`
-    batches; all keys of [local] act but `clip_norm`, which is refused. Weights stay with their parties.
+    sum (no softmax: its loss, cut likewise, orders classes alike). Needs a key holder (`data.partition.key_holder =
+    true`). A round is `local.epochs` passes or `local.steps` batches; all keys of [local] act but `clip_norm`, which is
+    refused. Weights stay with their parties.
 
     Parameters:
         alignment: find the common rows by private set intersection (psi), or take all as they stand (agreed)
