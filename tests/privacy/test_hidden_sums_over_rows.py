@@ -115,6 +115,38 @@ def test_every_reply_of_noised_statistics_is_paid_for(tmp_path):
         assert result.privacy["epsilon"] == pytest.approx(epsilon_of({Release(3.0): 3}, 1e-5))
 
 
+@pytest.mark.parametrize(("algorithm", "more", "releases"), [
+    ("federated-id3", {"learner": {"name": "id3", "depth": 2}, "categories": True}, 2),
+    ({"name": "statistics", "bounds": BOUNDS, "quantiles": []}, {}, 3)])
+def test_a_budget_is_spent_on_the_one_round_in_which_anything_is_asked(tmp_path, algorithm, more, releases):
+    found = run(tmp_path, algorithm, ["dp-sums"], rounds=10, privacy={"epsilon": 4.0}, **more)
+    assert found.summary["rounds"] == 1
+    assert found.privacy["releases"] == releases
+    assert found.privacy["epsilon"] == pytest.approx(4.0, rel=0.01)
+    assert epsilon_of({Release(found.privacy["noise"]): releases}, 1e-5) == pytest.approx(4.0, rel=0.01)
+
+
+def test_a_noised_tree_counts_with_the_noise_of_all_parties(tmp_path):
+    """Its root counts each class over the categories of the first column, at five parties: the noise of 3 x 5 cells."""
+    learner = {"learner": {"name": "id3", "depth": 1}, "categories": True, "rounds": 1}
+    exact, off = run(tmp_path, "federated-id3", **learner).model, []
+    for seed in range(8):
+        noised = run(tmp_path, "federated-id3", [{"name": "dp-sums", "noise": 0.5}], **learner, seed=seed).model
+        off += list(np.subtract(noised["counts"][0], exact["counts"][0]))
+        assert noised["feature"][0] == exact["feature"][0] == 1  # 'b', which says most
+    expected = 0.5 * COLUMNS ** 0.5 * 15 ** 0.5
+    assert np.abs(off).max() < 4 * expected
+    assert 0.6 < np.std(off) / expected < 1.5  # 16 draws of a standard deviation
+
+
+def test_a_noised_tree_whose_levels_need_more_tables_than_are_paid_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tequio.learners.trees.id3._TABLE_CELLS", 12 * 2)
+    more = {"learner": {"name": "id3", "depth": 2}, "categories": True, "rounds": 1}
+    run(tmp_path, "federated-id3", **more)
+    with pytest.raises(ConfigError, match=r"the budget pays for one table per level; set learner\.depth = 1"):
+        run(tmp_path, "federated-id3", ["dp-sums"], privacy={"epsilon": 4.0}, **more)
+
+
 @pytest.mark.parametrize(("algorithm", "stages", "why"), [
     ({}, ["dp-sums"], "lets more cross .*bounds of 'statistics'"),
     ({"bounds": BOUNDS, "minimum_count": 2}, ["dp-sums"], "set algorithm.minimum_count = 1"),

@@ -69,7 +69,8 @@ class Disclosure:
     leaves a party while it trains.
 
     Where the arrays are no updates but sums over rows, `moves` says how far one row can move each of them (Euclidean
-    length), and `releases` how many replies a round asks of a party.
+    length), and `releases` how many replies a round asks of a party. `rounds` is in how many rounds anything is let out
+    at all (0: in each).
     """
 
     arrays: tuple[str, ...] = ("update",)
@@ -79,6 +80,7 @@ class Disclosure:
     local: LocalTraining | None = None
     moves: Mapping[str, float] = field(default_factory=dict)
     releases: int = 1
+    rounds: int = 0
 
 
 @dataclass(frozen=True)

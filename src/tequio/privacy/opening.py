@@ -119,7 +119,8 @@ def context_of(algorithm: Algorithm, federation: Federation, rounds: int, mechan
     cohort = selector.expected(parties)
     descent, everybody = _descent(algorithm, federation, mechanism)
     context = Context(
-        parties, cohort, selector.sampling or "none" if federation.clock is None else "none", rounds,
+        parties, cohort, selector.sampling or "none" if federation.clock is None else "none",
+        min(rounds, disclosure.rounds or rounds),
         disclosure.arrays, disclosure.by_rows,
         turns=-(-parties // round_up(cohort)) if isinstance(selector, InTurn) else 0, descent=descent,
         everybody=everybody, releases=disclosure.releases, moves=disclosure.moves,

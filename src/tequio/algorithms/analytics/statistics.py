@@ -39,7 +39,7 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 class Statistics(Algorithm):
     """Rows, means, spreads, quantiles, histograms and category counts of the parties' columns, all in one round.
 
-    The result holds, beside the arrays, a table of one row per column. Further rounds change nothing. Under the stage
+    The result holds, beside the arrays, a table of one row per column. Under the stage
     'secure-sum' the coordinator sees totals over all parties only; under 'dp-sums' the table has, beside each number,
     the standard error that the noise gives it.
 
@@ -90,7 +90,7 @@ class Statistics(Algorithm):
             {"up_to": (columns * edges) ** 0.5, "categories": len(categorical) ** 0.5,
              "labels": 1.0 if schema.target.kind == "classes" else len(schema.target.names) ** 0.5}
         asks = (2 + (refinements(self.tolerance) if self.quantiles else 0) if numeric else 0) + bool(categorical)
-        return Disclosure(moves=moves, releases=asks + labelled)
+        return Disclosure(moves=moves, releases=asks + labelled, rounds=1)
 
     def round(self, federation: Federation, state: State) -> State:
         """Ask for everything once."""
@@ -105,6 +105,10 @@ class Statistics(Algorithm):
             model |= {"labels": list(federation.schema.target.names), "label_counts": labels.counts}
             model |= {"label_error": labels.error} if is_noised(self.stages) else {}
         return state.next({**model, "table": table(model)}, selector=chosen.memory)
+
+    def finished(self, state: State) -> str:
+        """When everything has been asked."""
+        return "everything is asked once" if state.model else ""
 
     def answer(self, federation: Federation, state: State) -> None:
         """There is no model."""

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import count as numbers
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tequio.algorithms.trees.fitting import AgreedSettings, SummingTrees, agreed, agreed_rows
-from tequio.errors import DataError, PayloadError
+from tequio.errors import ConfigError, DataError, PayloadError
 from tequio.federation.algorithm import Disclosure, State, part
 from tequio.federation.averaging import select
 from tequio.federation.payload import Payload
-from tequio.federation.sums import Named, SumsReply, sum_over_rows
+from tequio.federation.sums import Named, SumsReply, is_noised, sum_over_rows
 from tequio.federation.task import Sums, task
 from tequio.learners.trees.id3 import ID3, Categories, counts_of_rows, grow_id3
 from tequio.learners.trees.learner import category_codes, class_codes
@@ -44,7 +45,7 @@ class FederatedID3(SummingTrees):
 
     It is the tree that the learner `id3` fits to the pooled rows. Its depth and the other settings are those of the
     learner. What leaves a party are counts of rows by node, category and class, which for a node that few of its rows
-    reach reveal much about these rows. Further rounds change nothing.
+    reach reveal much about these rows. There is nothing to do in further rounds.
     """
 
     learner: ID3 = part()
@@ -63,8 +64,7 @@ class FederatedID3(SummingTrees):
 
     def disclosure(self, schema: Schema) -> Disclosure:
         """Counts, level by level."""
-        depth = self.learner.depth or max(len(schema.features) // 2, 1)
-        return Disclosure(moves=row_moves(schema), releases=depth + 1)
+        return Disclosure(moves=row_moves(schema), releases=self._levels(schema), rounds=1)
 
     def round(self, federation: Federation, state: State) -> State:
         """Grow the whole tree, one exchange per level."""
@@ -73,8 +73,12 @@ class FederatedID3(SummingTrees):
         chosen = select(self, federation, state)
         categories, classes = Categories.of(federation.schema), federation.schema.target.size
         settings = AgreedSettings(agreed=agreed(federation))
+        levels, tables = self._levels(federation.schema), numbers(1)
 
         def summed_counts(tree: Tree, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+            if next(tables) > levels and is_noised(self.stages):
+                raise ConfigError("the counts of a level of the tree do not fit into one table, and the budget pays "
+                                  "for one table per level", remedy=f"set learner.depth = {levels - 1}")
             found = sum_over_rows(federation, chosen.parties, count, {"tree": tree.to_payload(), "nodes": nodes},
                                   settings=settings, shapes={"counts": (len(nodes), categories.total, classes)},
                                   stages=self.way, check=partial(_check_counts, categories))
@@ -85,6 +89,14 @@ class FederatedID3(SummingTrees):
                         min_split=self.learner.min_split, min_leaf=self.learner.min_leaf,
                         children=self.learner.children)
         return state.next(tree.to_payload() if tree.support[0] else None, selector=chosen.memory)
+
+    def finished(self, state: State) -> str:
+        """When the tree is there."""
+        return "the tree is grown" if state.model else ""
+
+    def _levels(self, schema: Schema) -> int:
+        """How deep the tree is at most."""
+        return self.learner.depth or max(len(schema.features) // 2, 1)
 
 
 class OpenNodes(TypedDict):
