@@ -22,11 +22,12 @@ MEANINGS: dict[type, dict[str, str]] = {
         "functions": "`module:function` names that settings may hold; none unless listed, because importing one runs "
                      "code",
         "minimum_rows": "rows that have to stand behind each reply: those of training, a batch times `local.steps`, "
-                        "those of a fitted model",
+                        "those of a fitted model, and of exact statistics (0: 20 for these, where anything else "
+                        "protects rows)",
         "minimum_batch": "rows that have to stand behind each step of training (1: as many as behind each count, where "
                          "`minimum_rows` is set)",
         "minimum_count": "rows that have to stand behind each count; metrics leave in multiples of it (0: 5, where "
-                         "anything else protects rows)",
+                         "anything else protects rows, and in the cross tables of exact statistics)",
         "minimum_parties": "no run with fewer parties, if the coordinator tells the truth about them",
         "split": "the party's own split (left out: that of the first run that it accepts, which then stays)",
         "require": "stages that updates have to pass, with bounds",
@@ -43,6 +44,10 @@ MEANINGS: dict[type, dict[str, str]] = {
         "approval": "whether a person approves each run before it begins: none or run",
         "tell_rows": "what the coordinator learns of numbers of rows: exact, hundreds (rounded down) or no (always 1)",
         "share_rows": "allow methods that share raw rows",
+        "saturation": "columns of an exact statistic's design, and levels of a factor, as a share of the party's rows "
+                      "at most (left out: 0.33, where anything else protects rows)",
+        "maximum_levels": "levels that a factor may have in an exact statistic (left out: 40, where anything else "
+                          "protects rows)",
         "psi": "what set intersections may learn about the party's ids",
         "private_randomness": "whether the party's random numbers follow from a secret of its own, so that the "
                               "coordinator cannot take noise off again"},

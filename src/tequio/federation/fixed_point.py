@@ -1,8 +1,8 @@
 """Sums in whole numbers: what parties add up where nobody may see a single summand, exactly and in any order.
 
 A number is cut into a few small whole numbers, its digits in a large base, of which those of all parties together stay
-below 2^30 and so fit into every ring that sums are taken in. Whole numbers are exact. Numbers in double precision stand
-for multiples of 2^-62, so that a sum is wrong by 2^-63 a party at most.
+below 2^30 and so fit into every ring that sums are taken in. Whole numbers are exact, and unsigned ones add up modulo
+2^64. Numbers in double precision stand for multiples of 2^-62, so that a sum is wrong by 2^-63 per party at most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 LARGEST_DIGITS = 1 << 30
 """Sums of digits stay below this."""
 
-_REAL_BITS, _FRACTION, _WHOLE_BITS = 124, 62, 53
+_REAL_BITS, _FRACTION, _WHOLE_BITS, _RING_BITS = 124, 62, 53, 64
+_RING = 1 << _RING_BITS
 
 ERROR = 2.0 ** -63
 """By so much a hidden sum of numbers in double precision is wrong for each party in it, at most."""
@@ -31,7 +32,10 @@ ERROR = 2.0 ** -63
 def digits_of(values: NDArray[np.generic], parties: int) -> Digits:
     """The digits of all entries, the lowest of each first: (digits, entries) in one row."""
     base, count = _digits(values.dtype, parties)
-    whole = values.dtype.kind in "iu"
+    if values.dtype.kind == "u":
+        ring, mask = values.astype(np.uint64).reshape(-1), np.uint64((1 << base) - 1)
+        return np.concatenate([(ring >> np.uint64(base * place) & mask).astype(np.int64) for place in range(count)])
+    whole = values.dtype.kind == "i"
     largest = 2.0 ** (_WHOLE_BITS if whole else _REAL_BITS - _FRACTION)
     # Scaling by powers of two and taking off whole parts is exact in double precision.
     rest = values.astype(np.float64).reshape(-1)
@@ -57,7 +61,9 @@ def numbers_of_digits(total: Digits, kind: np.dtype[np.generic], parties: int) -
     base, count = _digits(kind, parties)
     powers = np.array([1 << base * place for place in range(count)], dtype=object)
     whole = (total.reshape(count, -1).astype(object) * powers[:, None]).sum(axis=0)
-    if kind.kind in "iu":
+    if kind.kind == "u":
+        return np.array(whole % _RING, dtype=np.uint64)
+    if kind.kind == "i":
         return np.array(whole, dtype=np.int64)
     return np.array([float(Fraction(one, 1 << _FRACTION)) for one in whole], dtype=np.float64)
 
@@ -67,4 +73,4 @@ def _digits(kind: np.dtype[np.generic], parties: int) -> tuple[int, int]:
     base = ((LARGEST_DIGITS - 1) // parties).bit_length() - 1
     if base < 1:
         raise DataError(f"a sum of {parties} parties has no room for their digits")
-    return base, -(-(_WHOLE_BITS if kind.kind in "iu" else _REAL_BITS) // base)
+    return base, -(-{"u": _RING_BITS, "i": _WHOLE_BITS}.get(kind.kind, _REAL_BITS) // base)

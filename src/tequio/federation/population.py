@@ -32,6 +32,9 @@ LEAST_BATCH = "least_batch"
 LEAST_COHORT = "least_cohort"
 """The setting by which a party's owner says of how many parties a sum is made at least."""
 
+SMALL_CELLS = "small_cells"
+"""The setting by which a party's owner says what is too few rows for an exact statistic."""
+
 STEADY_TRAINING, STEADY_EVALUATION = "steady_training", "steady_evaluation"
 """The settings by which neither fails at a number that is not finite, as this would say that some row has led to it."""
 

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from tequio.federation.task import S, Task
 
 Named = dict[str, NDArray[Any]]
+_KINDS = {"<i8", "<u8", "<f8"}
+
 Shapes = Mapping[str, tuple[int, ...]]
 Check = Callable[[Named, str], object]
 """Refuses sums that no rows have, with the name of the party in the error."""
 
 
 class SumsReply(TypedDict):
-    """Sums over the party's rows, by name: whole numbers are counts."""
+    """Sums over the party's rows, by name: whole numbers are counts, and unsigned ones add up modulo 2^64."""
 
     sums: Named
 
@@ -164,5 +166,5 @@ def _promise(held: object, shapes: Shapes) -> tuple[tuple[tuple[str, str, tuple[
     if not isinstance(held, dict) or not isinstance(held.get("name"), str):
         return ()
     layout = tuple((str(of), str(kind), tuple(shape)) for of, kind, shape in held.get("layout", ()))
-    fits = {of: shape for of, _, shape in layout} == dict(shapes) and {kind for _, kind, _ in layout} <= {"<i8", "<f8"}
+    fits = {of: shape for of, _, shape in layout} == dict(shapes) and {kind for _, kind, _ in layout} <= _KINDS
     return (layout, held["name"]) if fits else ()

@@ -119,9 +119,11 @@ class Reveals(Enum):
 
 @dataclass(frozen=True)
 class Sums(Generic[S]):
-    """Reveals sums over rows. `moves` says how far one row can move each entry of the reply (Euclidean length)."""
+    """Reveals sums over rows. `moves` says how far one row can move each entry of the reply (Euclidean length).
+    `guarded` tasks hold the party's rows against its owner's rules of small cells before they reply."""
 
     moves: Callable[[S, Schema], Mapping[str, float]] | None = None
+    guarded: bool = False
 
 
 class ManyFunction(Protocol):

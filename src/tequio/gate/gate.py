@@ -374,13 +374,20 @@ class Gate:
             raise refused(f"task '{task.name}' hands over rows", "set share_rows = true if the owner consents")
         if policy.cell > 1:
             _check_extremes(task, settings, policy.cell)
-        if isinstance(reveals, Sums) and policy.tell_rows == "no" and summing_stage(stages) is None:
+        hidden = summing_stage(stages) is not None
+        if isinstance(reveals, Sums) and not hidden and policy.tell_rows in (
+                ("no", "hundreds") if reveals.guarded else ("no",)):
             raise refused(f"sums in the reply of task '{task.name}' say how many rows there are",
-                          "set tell_rows = 'hundreds', or hide them in a 'secure-sum'")
+                          f"set tell_rows = '{'exact' if reveals.guarded else 'hundreds'}', or hide them in a "
+                          "'secure-sum'")
+        if isinstance(reveals, Sums) and reveals.guarded:
+            rules = policy.small_cells
+            return Passed(task, (f"sums over {rules.get('minimum_rows', 1)} rows or more, with cells of "
+                                 f"{rules['minimum_count']}" if rules else "as it is")
+                          + (", hidden in a sum over parties" if hidden else ""))
         if isinstance(reveals, Sums) and policy.cell > 1:
             return self._counted(task, settings, stages)
-        hidden = summing_stage(stages)
-        return Passed(task, "hidden in a sum over parties" if hidden is not None else
+        return Passed(task, "hidden in a sum over parties" if hidden else
                       "passes the required stages" if policy.require else "as it is")
 
     def _metrics(self, task: AnyTask, settings: object) -> Passed:

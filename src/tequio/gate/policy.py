@@ -14,6 +14,7 @@ from tequio.errors import ConfigError, PermissionDenied, nearest
 FOLDER = Path(__file__).parent / "policies"
 _SMALLEST_CELL = 5
 _SECRET_BYTES = 32
+_FEWEST_ROWS, _SATURATION, _MOST_LEVELS = 20, 0.33, 40
 _OWN_TRAINING = ("epochs", "steps", "batch", "optimizer", "learning_rate", "momentum", "weight_decay", "decay",
                  "shuffle", "optimizer_memory")
 
@@ -89,8 +90,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that it accepts, which then stays). `exempt_tasks` need not pass the required stages or be paid for. `tell_rows` is
     what the coordinator learns of the number of rows, `evaluation` how metrics leave (left out: coarse where anything
     else here protects rows, else exact), and `overrides` are the keys of its training that a run may set for this party
-    alone. `psi` bounds set intersections. With `private_randomness` the party's random numbers follow from a secret of
-    its own, so that nobody else can take noise off again.
+    alone. Exact statistics rest on `minimum_rows` rows and cells of `minimum_count`, have at most `saturation` times as
+    many columns as the party has rows, and factors of at most `maximum_levels` levels (left out: 20, 5, 0.33 and 40
+    where anything else here protects rows, else no limits). `psi` bounds set intersections. With `private_randomness`
+    the party's random numbers follow from a secret of its own, so that nobody else can take noise off again.
     """
 
     coordinators: tuple[str, ...] = ()
@@ -115,6 +118,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval: Literal["none", "run"] = "none"
     tell_rows: Literal["exact", "hundreds", "no"] = "exact"
     share_rows: bool = False
+    saturation: float | None = None
+    maximum_levels: int | None = None
     psi: Intersections = Intersections()
     private_randomness: bool = True
 
@@ -122,6 +127,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("minimum_rows", "minimum_count", "maximum_task_seconds", "maximum_task_gigabytes"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is 0 or more")
+        if not (self.saturation is None or self.saturation > 0) or (self.maximum_levels or 2) < 2:
+            raise ValueError("saturation is above 0, and maximum_levels 2 or more")
         if self.minimum_batch < 1 or self.minimum_parties < 1 or not self.maximum_reply_megabytes > 0:
             raise ValueError("minimum_batch and minimum_parties are 1 or more, maximum_reply_megabytes is above 0")
         if self.budget is not None and not self.private_randomness:
@@ -144,8 +151,19 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cell(self) -> int:
         """How many rows a count stands for at least; 1 where nothing is protected."""
-        careful = self.protects_rows or self.tell_rows != "exact"
-        return max(self.minimum_count, 1) if self.minimum_count else _SMALLEST_CELL if careful else 1
+        return max(self.minimum_count, 1) if self.minimum_count else _SMALLEST_CELL if self._careful else 1
+
+    @property
+    def small_cells(self) -> dict[str, float]:
+        """What exact statistics are held against at the party; nothing where there are no limits."""
+        usual = {"minimum_rows": _FEWEST_ROWS, "saturation": _SATURATION, "maximum_levels": _MOST_LEVELS}
+        own = {"minimum_rows": self.minimum_rows, "saturation": self.saturation, "maximum_levels": self.maximum_levels}
+        found = {**(usual if self._careful else {}), **{name: value for name, value in own.items() if value}}
+        return {**found, "minimum_count": self.cell} if found or self.cell > 1 else {}
+
+    @property
+    def _careful(self) -> bool:
+        return self.protects_rows or self.tell_rows != "exact"
 
     @property
     def least_batch(self) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
 from tequio.federation.exchange import Failure, Outcome
-from tequio.federation.population import LEAST_BATCH, LEAST_COHORT
+from tequio.federation.population import LEAST_BATCH, LEAST_COHORT, SMALL_CELLS
 from tequio.federation.task import find_task
 from tequio.gate.announcement import read_announcement, roster_of
 from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
@@ -80,6 +80,8 @@ class GatedEngine:
         self._population = population
         wants: dict[str, Any] = {key: value for key, value in (
             (LEAST_BATCH, self.policy.least_batch), (LEAST_COHORT, self.policy.minimum_parties)) if value > 1}
+        if self.policy.small_cells:
+            wants[SMALL_CELLS] = self.policy.small_cells
         if population.partition.columns is not None:
             wants[LIMITS] = self.policy.intersections(Path())
         self.engine.open(population if not wants else replace(population, overrides={

@@ -44,6 +44,7 @@ from tequio.federation.exchange import Order
 from tequio.federation.population import (
     LEAST_BATCH,
     LEAST_COHORT,
+    SMALL_CELLS,
     STEADY_EVALUATION,
     STEADY_TRAINING,
     Roster,
@@ -321,7 +322,7 @@ class Site:
         policy = self.policy
         own = dict(told.overrides) | {"share_rows": policy.share_rows, LEAST_BATCH: policy.least_batch,
                                       LEAST_COHORT: policy.minimum_parties,
-                                      STEADY_TRAINING: policy.budget is not None,
+                                      SMALL_CELLS: policy.small_cells, STEADY_TRAINING: policy.budget is not None,
                                       STEADY_EVALUATION: policy.metrics != "exact",
                                       LIMITS: policy.intersections(self._home.folder)}
         population = holding.population({**facts, "overrides": own})
