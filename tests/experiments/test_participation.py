@@ -63,6 +63,13 @@ def test_bias_towards_sizes_and_categories():
     assert found["selection.group_bias.village"] == pytest.approx(1.5)
 
 
+def test_rounds_whose_estimate_ran_into_its_limit_are_counted(tmp_path):
+    scored = {"event": "contribution", "method": "gtg-shapley", "parties": [1], "scores": [0.5]}
+    folder = events(tmp_path, *({"event": "selection", "round": number, "parties": [1]} for number in range(4)),
+                    *({**scored, "converged": settled} for settled in (True, False, True, True)))
+    assert selection_metrics(federation(), participation(folder, 4))["selection.converged"] == 0.75
+
+
 def test_nothing_is_said_where_everybody_takes_part():
     assert selection_metrics(federation(), Participation(np.full(4, 3), [4, 4, 4])) == {}
     assert selection_metrics(federation(), Participation(np.zeros(4, int), [])) == {}

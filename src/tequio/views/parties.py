@@ -110,6 +110,7 @@ _MEANINGS = {
     "selection.jain": "evenness of how often (Jain; 1: all alike)",
     "selection.uniform_p": "chance of counts this uneven under equal chances",
     "selection.size_bias": "rows of a chosen party over those of any party",
+    "selection.converged": "share of the rounds whose contributions had settled",
 }
 
 

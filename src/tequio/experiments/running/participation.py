@@ -28,11 +28,13 @@ _READ = ("selection", "contribution")
 
 @dataclass(frozen=True)
 class Participation:
-    """How often each party was chosen, how many were chosen in each round, and the sums of scores by method."""
+    """How often each party was chosen, how many were chosen in each round, the sums of scores by method, and of each
+    scoring whether its values had settled."""
 
     chosen: NDArray[np.int64]
     rounds: list[int]
     scores: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    settled: list[bool] = field(default_factory=list)
 
 
 def participation(folder: Path, parties: int) -> Participation:
@@ -45,6 +47,7 @@ def participation(folder: Path, parties: int) -> Participation:
         else:
             total = found.scores.setdefault(event["method"], np.zeros(parties))
             total[event["parties"]] += event["scores"]
+            found.settled.append(event.get("converged", True))
     return found
 
 
@@ -73,7 +76,7 @@ def selection_metrics(federation: Federation, found: Participation) -> dict[str,
     `coverage`: share of the eligible parties that were chosen at all. `jain`: evenness of how often, 1 where all alike.
     `uniform_p`: chance of counts at least as uneven if all parties had the same chance in every round. `size_bias`:
     rows of a chosen party over those of any party, in the mean. `group_bias.G`: how often parties of category G were
-    chosen, relative to all.
+    chosen, relative to all. `converged`: share of the rounds whose contributions were no estimate cut short.
     """
     eligible = federation.eligible()
     counts = found.chosen[eligible].astype(np.float64)
@@ -83,6 +86,8 @@ def selection_metrics(federation: Federation, found: Participation) -> dict[str,
     metrics = {"coverage": float(np.mean(counts > 0)), "jain": jain_index(counts),
                "uniform_p": uniformity(counts, found),
                "size_bias": float(np.average(rows, weights=counts) / rows.mean())}
+    if found.settled:
+        metrics["converged"] = float(np.mean(found.settled))
     if len(federation.group_names) > 1:
         groups = federation.groups[eligible]
         for code in np.unique(groups):
