@@ -20,7 +20,8 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
             "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
-WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "vertical-linear", "vertical-logistic", "vertical-poisson"}
+WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
+                   "vertical-poisson"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
     "boosted-trees": {"depth": 2, "bins": 8}, "cart": {"depth": 3}, "xgboost": {"depth": 2},
@@ -31,11 +32,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
     "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedbuff": {"buffer": 3}, "semisync": {"period": 5.0},
-    "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "secureboost": SEALED, "vertical-linear": SEALED,
+    "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "transfer": {"width": 3}, "secureboost": SEALED,
+    "vertical-linear": SEALED,
     "vertical-logistic": SEALED, "vertical-poisson": SEALED, "vertical-forest": {**SEALED, "bins": 8, "together": 3}}
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
-ON_COLUMNS = {"secureboost", "split-nn", "vertical-forest", "vertical-linear", "vertical-logistic", "vertical-poisson"}
+ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertical-linear", "vertical-logistic",
+              "vertical-poisson"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 WITHOUT_LOCAL = {"statistics", "federated-id3", "fedrf", "simfl", "histogram-gbdt", "icdta4fl", "icdta4fl-plus",
                  "kmeans", "secureboost", "vertical-forest", "xgboost-bagging", "xgboost-cyclic"}

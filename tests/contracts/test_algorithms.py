@@ -38,6 +38,7 @@ ON_CATEGORIES = {"federated-id3"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 ON_NUMBERS = {"vertical-linear", "vertical-poisson"}
 ONE_PARTY_ONLY = {"centralised"}
+TWO_PARTIES_AT_LEAST = {"transfer"}
 ALGORITHMS = registry.names("algorithm")
 every_algorithm = every("algorithm")
 every_federated = pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ONE_PARTY_ONLY])
@@ -157,7 +158,7 @@ def test_two_workers_give_what_one_process_gives(name, two_workers):
     assert Play(name, two_workers(name)).rounds(2).saved() == Play(name).rounds(2).saved()
 
 
-@every_algorithm
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in TWO_PARTIES_AT_LEAST])
 def test_one_party_is_enough(name):
     assert is_sound(Play(name, parties=1).rounds(1))
 

@@ -44,7 +44,7 @@ REFUSED_BY_THE_CAREFUL = {
     "fedrf": ("fedrf: grow trees", FEW), "icdta4fl": ("icdta4fl: fit tree", FEW),
     "icdta4fl-plus": ("icdta4fl: fit tree", FEW), "xgboost-bagging": ("xgboost: boost", FEW),
     "xgboost-cyclic": ("xgboost: boost", FEW), "secureboost": ("secureboost: derive", EACH_ROW),
-    "split-nn": ("split-nn.step", EACH_ROW),
+    "split-nn": ("split-nn.step", EACH_ROW), "transfer": ("transfer.represent", EACH_ROW),
     "vertical-forest": ("vertical-forest: hide classes", EACH_ROW)}
 """The first task that a party refuses which wants five rows behind everything. All other algorithms run."""
 
@@ -60,7 +60,7 @@ ASKED_FIRST_UNDER_A_BUDGET = {
     "icdta4fl": "icdta4fl: fit tree", "icdta4fl-plus": "icdta4fl: fit tree",
     "kmeans": "statistics: summary", "statistics": "statistics: summary",
     "mlfedavg": "multilabel.train", "mlfedavg-plus": "multilabel.train",
-    "secureboost": "secureboost: derive", "split-nn": "split-nn.step",
+    "secureboost": "secureboost: derive", "split-nn": "split-nn.step", "transfer": "transfer.sum up",
     "vertical-forest": "vertical-forest: hide classes",
     "xgboost-bagging": "xgboost: boost", "xgboost-cyclic": "xgboost: boost",
     "alone": "train own model", "mlfedavg-alone": "multilabel.train own network",

@@ -134,6 +134,9 @@ class Algorithm(ABC):
     needs_clock: ClassVar[bool] = False
     """Whether it runs on the virtual clock."""
 
+    across_columns: ClassVar[bool] = False
+    """Whether parties may hold different columns."""
+
     adoptable: ClassVar[bool] = True
     """Whether it ends with one model that each party may compare with its own, adopt or fine-tune."""
 

@@ -63,6 +63,7 @@ class Statistics(Algorithm):
     minimum_count: Annotated[int, Ge(1)] = 1
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    across_columns: ClassVar[bool] = True
     sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
     shows_replies: ClassVar[bool] = False
     sums_only: ClassVar[bool] = True

@@ -147,7 +147,11 @@ def fit_scale(rows: Dataset) -> Scale:
 
 def design(party: Party, rows: Dataset) -> NDArray[np.float64]:
     """The party's columns as numbers: standardised by its own training rows, categories as one column each."""
-    scale = party.recall(CommonRows)["scale"]
+    return as_numbers(rows, party.recall(CommonRows)["scale"])
+
+
+def as_numbers(rows: Dataset, scale: Scale) -> NDArray[np.float64]:
+    """Columns as numbers, by a scale."""
     numbers = (_numeric(rows) - scale["mean"]) / scale["deviation"]
     features = np.asarray(rows.features)
     coded = [features[:, column, None] == np.arange(len(feature.domain))

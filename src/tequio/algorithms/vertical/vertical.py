@@ -70,6 +70,7 @@ class VerticalAlgorithm(Algorithm):
     compare: tuple[Comparison, ...] = ()
     label_epsilon: Annotated[float, Ge(0)] = 0.0
 
+    across_columns: ClassVar[bool] = True
     adoptable: ClassVar[bool] = False
     own_training: ClassVar[bool] = False
 

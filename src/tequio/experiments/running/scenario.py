@@ -105,6 +105,7 @@ def make_scenario(config: Config, dataset: Rows | None = None, *, dealt: Dealt |
     partition, (raw, train), (test, validation, root) = _held_columns(partition, (raw, train), (test, validation, root))
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
+    check_columns(population, algorithm)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
     config = with_steps(config, population, algorithm)
@@ -126,6 +127,16 @@ def make_scenario(config: Config, dataset: Rows | None = None, *, dealt: Dealt |
                     headline=headline_of(config.evaluation.headline, train.schema.target, train),
                     ignorance=0.0 if hostility is not None else loss_of_ignorance(raw), notes=raw.source.notes,
                     rows="" if ledger is None else fingerprint_of(whole))
+
+
+def check_columns(population: Population, algorithm: Algorithm) -> None:
+    """Refuse an algorithm that needs the same columns at all parties, where they hold different ones."""
+    columns = population.partition.columns
+    if columns is None or algorithm.across_columns or all(np.array_equal(columns[0], mine) for mine in columns):
+        return
+    name = registry.name_of(type(algorithm))
+    raise ConfigError(f"the parties hold different columns, and the algorithm '{name}' needs the same ones at all of "
+                      "them", remedy="set algorithm.name = 'transfer' or 'split-nn', or data.partition.name = 'iid'")
 
 
 def with_steps(config: Config, population: Population, algorithm: Algorithm) -> Config:
