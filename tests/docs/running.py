@@ -17,7 +17,7 @@ from .matching import difference
 
 _SESSION = Path(__file__).with_name("session.py")
 _COPIED = ("Makefile", "pyproject.toml", "constraints.txt")
-_NOT_TEQUIO = ("pyproject.toml", "map.toml")
+_NOT_TEQUIO = ("pyproject.toml", "map.toml", "gates.toml")
 _NOT_INHERITED = ("TEQUIO_", "PIP_", "PYTEST_", "MAKE", "MFLAGS")
 
 

@@ -104,6 +104,47 @@ def promote(
 
 
 @app.command()
+def require(name: Name, file: Annotated[Path, typer.Argument(help="The gates, as TOML: [data], [preparation], "
+            "[training], [evaluation], [deployment], [monitoring].")], folder: Folder = _FOLDER) -> None:
+    """Declare what has to hold before a version becomes the candidate, and before it answers."""
+    try:
+        content = file.read_bytes()
+    except OSError as cause:
+        raise ConfigError(f"'{file}' cannot be read: {cause.strerror or cause}", remedy="name a TOML file") from cause
+    _registry(folder, name).require(content)
+    typer.echo(f"From now on versions of '{name}' go on where '{file}' lets them.")
+
+
+@app.command()
+def approve(name: Name, why: Annotated[str, typer.Option(help="What you looked at.")],
+            folder: Folder = _FOLDER) -> None:
+    """Say that you have looked at the candidate and let it answer; the log keeps who you are."""
+    typer.echo(f"'{name}' version {_registry(folder, name).approve(why)} is approved.")
+
+
+@app.command("gates")
+def show_gates(name: Name, folder: Folder = _FOLDER, as_json: Json = False) -> None:
+    """Show which gates the candidate (or what is in production) passes; exit code 8 if not all."""
+    from tequio.models.gates import as_json as in_json
+    from tequio.views.models import gate_parts
+
+    registry = _registry(folder, name)
+    state = registry.state
+    number = state["candidate"] or state["production"]
+    if not number:
+        raise ConfigError(f"the model '{name}' has no version yet", remedy=f"add a run: tequio models add {name} RUN")
+    version, gates = registry.version(number), registry.gates
+    others = registry.version(state["production"]) if state["production"] not in (0, number) else None
+    checks = [*gates.of_run(version, others), *gates.of_use(registry, version)]
+    if as_json:
+        typer.echo(in_json(checks))
+    else:
+        _print(*gate_parts(number, checks))
+    if not all(one.passed for one in checks):
+        raise typer.Exit(RunError.exit_code)
+
+
+@app.command()
 def rollback(name: Name, folder: Folder = _FOLDER) -> None:
     """Put the version that was in production before back."""
     typer.echo(f"'{name}' version {_registry(folder, name).roll_back().number} is in production again.")

@@ -292,11 +292,11 @@ def note_drift(registry: ModelRegistry, version: int, changes: Sequence[Change],
         write_private(path, path.read_bytes() if path.is_file() else b"", f"{json.dumps(note)}\n".encode())
 
 
-def last_drift(registry: ModelRegistry) -> tuple[str, int, list[Change]] | None:
-    """When rows were last compared with the training, those of which version, and what was found."""
+def last_drift(registry: ModelRegistry, version: int = 0) -> tuple[str, int, list[Change]] | None:
+    """When rows were last compared with the training of a version (0: of any), which one, and what was found."""
     path = registry.folder / FILE
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    if not lines:
+    notes = [json.loads(line) for line in (path.read_bytes().splitlines() if path.is_file() else ())]
+    note = next((one for one in reversed(notes) if version in (0, one["version"])), None)
+    if note is None:
         return None
-    note = json.loads(lines[-1])
     return str(note["time"]), int(note["version"]), [Change(**one) for one in note["changes"]]

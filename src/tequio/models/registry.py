@@ -3,6 +3,7 @@
     models/NAME/versions/0001/       a model folder, as every run ends with; run/ holds the config and summary of the
                                      run, and what its rows were like: counts in bins per column
     models/NAME/audit.jsonl          what was done when, and how things stand since
+    models/NAME/gates.toml           what has to hold before a version goes on, if anything was required
     models/NAME/answers.jsonl        what was answered, if `tequio serve` writes it here
     models/NAME/outcomes/0001.jsonl  answers with what really happened, a file per time that outcomes were added
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -24,10 +26,11 @@ from tequio.engines.network.files import is_plain_name
 from tequio.errors import ConfigError, RunError
 from tequio.models import answers_log, audit, publishing
 from tequio.models import folder as model_folder
+from tequio.models import gates as gating
 from tequio.models.audit import Audit, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tequio.data.dataset import Schema
     from tequio.models.audit import Entry
@@ -58,6 +61,12 @@ class Version:
         """What the run that made it said; empty where it is not known."""
         path = self.folder / ORIGIN / KEPT[1]
         return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the run that made it; empty where it is not known."""
+        path = self.folder / ORIGIN / KEPT[0]
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     @property
     def reference(self) -> bytes | None:
@@ -115,6 +124,44 @@ class ModelRegistry:
                               remedy="add a run to it: tequio models add NAME RUN")
         return found
 
+    @property
+    def gates(self) -> gating.Gates:
+        """What has to hold at each stage; nothing where nothing was required."""
+        path = self.folder / gating.FILE
+        content = gating.kept(path)
+        if ("" if content is None else sha256(content).hexdigest()) != gating.sealed(self.audit.entries()):
+            raise RunError(f"'{path}' is not the file that was required",
+                           remedy=f"require it, which the log then says: tequio models require {self.name} FILE")
+        return gating.Gates() if content is None else gating.read(content.decode(), str(path))
+
+    def require(self, content: bytes) -> gating.Gates:
+        """Let versions go on from now on only where these gates let them."""
+        found = gating.read(content.decode(), gating.FILE)
+        with locked(self.folder):
+            state = self.audit.state() or _NOTHING
+            if state["share"]:
+                raise ConfigError(f"version {state['candidate']} is on trial, by the gates as they were",
+                                  remedy=f"end its trial first: tequio models split {self.name} 0")
+            (self.folder / gating.FILE).write_bytes(content)
+            self.audit.add("gates", state, version=0, facts={"gates": sha256(content).hexdigest()})
+        return found
+
+    def approve(self, why: str) -> int:
+        """Note that this user has looked at the candidate and lets it answer; its number."""
+        with locked(self.folder):
+            state = self.state
+            if not state["candidate"]:
+                raise ConfigError(f"the model '{self.name}' has no candidate",
+                                  remedy=f"add a run: tequio models add {self.name} RUN")
+            self.check(state["candidate"])
+            self.audit.add("approved", state, version=state["candidate"], why=why)
+            return int(state["candidate"])
+
+    def require_use(self, number: int) -> None:
+        """Refuse to let a version answer that does not pass the gates of its use."""
+        version = self.version(number)
+        gating.require(self.name, self.gates.of_use(self, version))
+
     def versions(self) -> list[Version]:
         """All that were added, the oldest first."""
         added = {entry["version"] for entry in self.audit.entries() if entry["what"] == "added"}
@@ -146,7 +193,9 @@ class ModelRegistry:
                                   remedy=f"end its trial first: tequio models split {self.name} 0")
             number = max((int(path.name) for path in self._folders()), default=0) + 1
             target = self.folder / "versions" / f"{number:04d}"
-            facts = _copied(source, place, target, reference)
+            asked, production = self.gates, self.version(state["production"]) if state["production"] else None
+            facts = _copied(source, place, target, reference,
+                            lambda version: gating.require(self.name, asked.of_run(version, production)))
             self.audit.add("added", {**state, "candidate": number, "share": 0.0, "trial": None}, version=number,
                            facts=facts)
         return self.version(number)
@@ -162,13 +211,20 @@ class ModelRegistry:
                                   remedy=f"add a run: tequio models add {self.name} RUN; and promote one first: "
                                          f"tequio models promote {self.name}")
             self.check(state["candidate"])
+            if share:
+                self.require_use(state["candidate"])
             after = {**state, "share": share, "trial": state["trial"] if share else None}
             self.audit.add("share", after, version=state["candidate"], why="set by hand")
 
     def promote(self) -> Version:
         """Put the candidate into production, whatever its outcomes are."""
         with locked(self.folder):
-            return self.put_into_production(self.state, "set by hand", {})
+            state = self.state
+            if self.gates.deployment.trial and state["production"] and state["candidate"]:
+                raise RunError(f"the model '{self.name}' does not pass its gates: deployment: a trial (found: set by "
+                               "hand)", remedy=f"let its outcomes decide: tequio models promote {self.name} "
+                                               "--if-better")
+            return self.put_into_production(state, "set by hand", {})
 
     def put_into_production(self, state: Entry, why: str, facts: Mapping[str, object]) -> Version:
         """The last step of a candidate; the caller holds the lock."""
@@ -176,6 +232,7 @@ class ModelRegistry:
             raise ConfigError(f"the model '{self.name}' has no candidate",
                               remedy=f"add a run: tequio models add {self.name} RUN")
         self.check(state["candidate"])
+        self.require_use(state["candidate"])
         number = int(state["candidate"])
         self.audit.add("production", {**_NOTHING, "production": number}, version=number, why=why, facts=facts)
         return self.version(number)
@@ -228,8 +285,9 @@ def registries(parent: Path) -> list[ModelRegistry]:
             if is_plain_name(path.parent.name)]
 
 
-def _copied(source: Path, place: Path, target: Path, reference: str) -> dict[str, str]:
-    """Copy a model that is whole, with the config and summary of its run; the hashes of what was copied."""
+def _copied(source: Path, place: Path, target: Path, reference: str,
+            check: Callable[[Version], object]) -> dict[str, str]:
+    """Copy a model that is whole and passes a check, with the config and summary of its run; the hashes of that."""
     listed = [model_folder.FILE, *model_folder.read_document(source)["files"]]
     names = [name for name in (*listed, publishing.FILE) if (source / name).exists()]
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
@@ -253,6 +311,7 @@ def _copied(source: Path, place: Path, target: Path, reference: str) -> dict[str
         told = Version(partial).summary.get("model_folder_sha256", facts["model"])
         if told != facts["model"]:
             raise RunError(f"the model in '{source}' is not the one that its run wrote", remedy="run it again")
+        check(Version(partial))
         partial.rename(target)
     except OSError as cause:
         raise RunError(f"'{target}' cannot be written: {cause.strerror or cause}",

@@ -98,6 +98,7 @@ def step_up(registry: ModelRegistry, *, metric: str = "", confidence: float | No
         registry.check(state["candidate"])
         rule = _rule(registry, state, metric, confidence, margin, tuple(bounds))
         if not state["share"]:
+            registry.require_use(state["candidate"])
             return _begun(registry, state, rule)
         step = decide(rule, float(state["share"]), int(state["candidate"]), *_strata(registry, state))
         facts = _plain(step)

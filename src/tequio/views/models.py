@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tequio.models.audit import Entry
     from tequio.models.drift import Change, Window
+    from tequio.models.gates import Check
     from tequio.models.versus import Side, VersionComparison, Versus
 
 _MOST_CHANGES = 20
@@ -59,12 +60,24 @@ def audit_parts(entries: Sequence[Entry]) -> Iterator[RenderableType]:
     yield str(entries[-1]["sha256"])
 
 
+def gate_parts(version: int, checks: Sequence[Check]) -> Iterator[RenderableType]:
+    """What each gate asks for, and what was found."""
+    if not checks:
+        yield "No gates are required."
+        return
+    table = _table(f"gates of version {version}", "stage", "asked", "found", "")
+    for one in checks:
+        table.add_row(one.stage, one.asked, one.found, "" if one.passed else "not passed")
+    yield table
+
+
 def step_text(entry: Entry) -> str:
     """A step in a few words."""
     version, share = f"version {entry['version']}", f"{entry['state']['share']:.0%} of the ids"
     told = {"added": f"{version} added", "share": f"{version}: {share}", "looked": f"{version} stays: {share}",
             "production": f"{version} in production", "withdrawn": f"{version} withdrawn",
-            "rolled back": f"{version} in production again", "outcomes": "outcomes added"}
+            "rolled back": f"{version} in production again", "outcomes": "outcomes added",
+            "approved": f"{version} approved", "gates": "gates required"}
     return told.get(entry["what"], str(entry["what"]))
 
 
