@@ -36,7 +36,7 @@ def test_scikit_learn_approves(estimator, check):
 
 
 # Trees need validation rows, paillier takes seconds, and these have no target to predict.
-NEEDS = {"icdta4fl": {"validation": 0.2}, "icdta4fl-plus": {"validation": 0.2}}
+NEEDS = {"icdta4fl": {"validation": 0.2}, "icdta4fl-plus": {"validation": 0.2}, "icdta4fl-own": {"validation": 0.2}}
 SLOW, NO_TARGET = {"vertical-linear", "vertical-logistic", "vertical-poisson"}, {"kmeans", "statistics", "timing"}
 ALGORITHMS = tequio.sklearn.registry.names("algorithm")
 

@@ -15,10 +15,10 @@ PARTIES = 6
 SEALED = {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}}
 """Keys and pads from seeded streams, so that two runs can be compared."""
 
-LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-trees",
+LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-trees", "fedgbdt": "boosted-trees",
             "histogram-gbdt": "boosted-trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
-            "secureboost": "boosted-trees", "vertical-forest": "random-forest",
+            "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
                    "vertical-poisson"}
@@ -31,17 +31,18 @@ SIZES: dict[str, dict[str, Any]] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
-    "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedbuff": {"buffer": 3}, "semisync": {"period": 5.0},
-    "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "transfer": {"width": 3}, "secureboost": SEALED,
-    "vertical-linear": SEALED,
+    "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedgbdt": {"tables": 2}, "fedbuff": {"buffer": 3},
+    "semisync": {"period": 5.0}, "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "transfer": {"width": 3},
+    "secureboost": SEALED, "vertical-linear": SEALED,
     "vertical-logistic": SEALED, "vertical-poisson": SEALED, "vertical-forest": {**SEALED, "bins": 8, "together": 3}}
 TOPOLOGIES = {"gossip": "parallel", "cyclic": "cyclic"}
 ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertical-linear", "vertical-logistic",
               "vertical-poisson"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
-WITHOUT_LOCAL = {"statistics", "federated-id3", "fedrf", "simfl", "histogram-gbdt", "icdta4fl", "icdta4fl-plus",
-                 "kmeans", "secureboost", "vertical-forest", "xgboost-bagging", "xgboost-cyclic"}
+WITHOUT_LOCAL = {"statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
+                 "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
+                 "xgboost-cyclic"}
 
 
 def config_of(name: str) -> dict[str, Any]:

@@ -56,10 +56,10 @@ def make(kind: str, name: str, **more: Any) -> Any:
 
 
 # What algorithms train where it is not the learner `logistic`.
-LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-trees",
+LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-trees", "fedgbdt": "boosted-trees",
             "histogram-gbdt": "boosted-trees", "fedper": "mlp", "fedrep": "mlp", "fedbn": "torch",
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
-            "secureboost": "boosted-trees", "vertical-forest": "random-forest",
+            "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 NORMALISED = {"module": "contracts.normalised:build", "arguments": {"inputs": 4, "outputs": 1}}
 

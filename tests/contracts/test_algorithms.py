@@ -289,11 +289,11 @@ def wrong_shape(payload):
 
 # Algorithms whose parties send nothing of the kind that is changed; all others have to notice.
 WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
-           "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl",
+           "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl", "fedgbdt",
                               "statistics", "timing", "vertical-forest", "vertical-linear", "vertical-logistic",
                               "vertical-poisson", "voting"},
-           "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "mlfedavg-alone", "statistics", "timing",
-                           "xgboost-bagging", "xgboost-cyclic"}}
+           "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",
+                           "statistics", "timing", "xgboost-bagging", "xgboost-cyclic"}}
 
 
 @pytest.mark.parametrize("change", [surplus, missing, negative_count, wrong_shape], ids=lambda change: change.__name__)

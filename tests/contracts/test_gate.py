@@ -40,6 +40,7 @@ EACH_ROW = "has a value for each single row"
 REFUSED_BY_THE_CAREFUL = {
     "federated-id3": ("federated-id3: count", FEW), "flprotector-plus": ("flprotector.describe rows", FEW),
     "histogram-gbdt": ("boosting: total targets", FEW), "simfl": ("boosting: total targets", FEW),
+    "fedgbdt": ("boosting: total targets", FEW), "icdta4fl-own": ("icdta4fl: fit tree", FEW),
     "kmeans": ("statistics: summary", FEW), "statistics": ("statistics: summary", FEW),
     "fedrf": ("fedrf: grow trees", FEW), "icdta4fl": ("icdta4fl: fit tree", FEW),
     "icdta4fl-plus": ("icdta4fl: fit tree", FEW), "xgboost-bagging": ("xgboost: boost", FEW),
@@ -48,7 +49,7 @@ REFUSED_BY_THE_CAREFUL = {
     "vertical-forest": ("vertical-forest: hide classes", EACH_ROW)}
 """The first task that a party refuses which wants five rows behind everything. All other algorithms run."""
 
-CHOOSING_BY_METRICS = {"icdta4fl", "icdta4fl-plus"}
+CHOOSING_BY_METRICS = {"icdta4fl", "icdta4fl-plus", "icdta4fl-own"}
 """Algorithms whose model depends on metrics of the parties, which leave rounded under that policy."""
 
 METRICS = "the metrics in the reply of task"
@@ -57,6 +58,7 @@ ASKED_FIRST_UNDER_A_BUDGET = {
     "fedbn": "own part.train", "fedper": "own part.train", "fedrep": "fedrep.train",
     "federated-id3": "federated-id3: count", "fedrf": "fedrf: grow trees",
     "histogram-gbdt": "boosting: total targets", "simfl": "boosting: total targets",
+    "fedgbdt": "boosting: total targets", "icdta4fl-own": "icdta4fl: fit tree",
     "icdta4fl": "icdta4fl: fit tree", "icdta4fl-plus": "icdta4fl: fit tree",
     "kmeans": "statistics: summary", "statistics": "statistics: summary",
     "mlfedavg": "multilabel.train", "mlfedavg-plus": "multilabel.train",

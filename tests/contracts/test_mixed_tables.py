@@ -60,7 +60,7 @@ def test_an_algorithm_takes_what_it_says(name, gaps, categorical):
     learner = "cart" if name == "voting" else LEARNERS[name]
     data = mixed(gaps, categorical)
     takes = takes_of(find("learner", learner).component, find("algorithm", name).component)
-    rounds = 1 if name in ("icdta4fl", "icdta4fl-plus", "fedrf", "federated-id3", "voting") else 2
+    rounds = 1 if name in ("icdta4fl", "icdta4fl-plus", "icdta4fl-own", "fedrf", "federated-id3", "voting") else 2
     config = {"rounds": rounds, "algorithm": {"name": name, **({"trees": 5} if name == "fedrf" else {})},
               "learner": {"name": learner, **({"trees": 5} if learner in ("random-forest", "xgboost") else {})},
               "data": {"prepare": [], "partition": {"name": "columns" if name in ON_COLUMNS else "iid", "parties": 2},
@@ -76,7 +76,7 @@ def test_an_algorithm_takes_what_it_says(name, gaps, categorical):
 
 
 def test_the_algorithms_of_the_page_take_everything():
-    for name in ("icdta4fl", "icdta4fl-plus", "fedrf", "voting", "xgboost-bagging", "xgboost-cyclic"):
+    for name in ("icdta4fl", "icdta4fl-plus", "icdta4fl-own", "fedrf", "voting", "xgboost-bagging", "xgboost-cyclic"):
         learner = find("learner", "cart" if name == "voting" else LEARNERS[name]).component
         assert takes_of(learner, find("algorithm", name).component) == EVERYTHING, name
     assert all(isinstance(make("learner", name), TreeLearner) for name in TREES)

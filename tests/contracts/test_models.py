@@ -72,7 +72,7 @@ def test_a_run_without_a_model_says_so(run, name):
 
 
 PERSONAL = ["alone", "apfl", "ditto", "fedavg-mix", "fedbn", "fedper", "fedrep", "fine-tuning", "flprotector", "gossip",
-            "ifca", "mlfedavg", "per-fedavg", "pfedme"]
+            "icdta4fl-own", "ifca", "mlfedavg", "per-fedavg", "pfedme"]
 
 
 @pytest.mark.parametrize("name", PERSONAL)

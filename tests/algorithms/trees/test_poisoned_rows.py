@@ -20,6 +20,7 @@ OPPOSITE = Hostility(attack="label-flip", parameters={"labels": "opposite"}, hos
 LEARNERS: dict[str, Any] = {
     "federated-id3": ("id3", {}), "fedrf": ("random-forest", {"trees": 3, "depth": 3}),
     "icdta4fl": ("cart", {"depth": 3}), "icdta4fl-plus": ("cart", {"depth": 3}),
+    "icdta4fl-own": ("cart", {"depth": 3}),
     "histogram-gbdt": ("boosted-trees", {"depth": 2, "bins": 8}), "simfl": ("boosted-trees", {"depth": 2, "bins": 8}),
     "voting": ("logistic", {}), "xgboost-bagging": ("xgboost", {"depth": 2}),
     "xgboost-cyclic": ("xgboost", {"depth": 2})}

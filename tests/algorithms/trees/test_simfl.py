@@ -12,7 +12,7 @@ from rivals import CONTINUE, blobs, exchanges, federation, kept, numbers, one_mo
 
 from parts import Parts
 from tequio.algorithms.trees import simfl
-from tequio.algorithms.trees.simfl import SimFL, draw_functions, most_similar, relabelled
+from tequio.algorithms.trees.simfl import FedGBDT, SimFL, draw_functions, most_similar, relabelled
 from tequio.errors import PartyError, QuorumError
 from tequio.learners.trees.boosted import BoostedTrees
 from tequio.learners.trees.boosting import Boosting
@@ -168,3 +168,12 @@ def test_five_rows_and_one_class_are_enough() -> None:
     state = run(algorithm(), federation(data, [one_class, rest]), rounds=20)
     model = BoostedTrees.from_payload(state.model, features=4, classes=2)
     assert (model.predict(data.features).argmax(axis=1) == data.target).mean() > 0.85
+
+
+def test_fedgbdt_is_simfl_with_hyperplanes() -> None:
+    data = blobs(160)
+    learner = Boosting(depth=2, bins=8)
+    models = [run(kind(tables=4, **more, **Parts(learner=learner)), federation(data, 3), rounds=3).model
+              for kind, more in ((FedGBDT, {}), (SimFL, {"hashing": "hyperplane"}), (SimFL, {}))]
+    np.testing.assert_array_equal(models[0]["value"], models[1]["value"])
+    assert not np.array_equal(models[0]["value"], models[2]["value"])

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tequio.federation.exchange import Replies
     from tequio.federation.federation import Federation
     from tequio.federation.population import Party
+    from tequio.federation.sums import SumsReply
     from tequio.learners.learner import Tally
     from tequio.learners.trees.filters import Filter
     from tequio.learners.trees.rules import Rules
@@ -106,11 +107,7 @@ class TreeFusion(TreeAlgorithm):
         federation.record("fusion", {"round": federation.round, "trees": len(trees), "scores": scores.round(6).tolist(),
                                      "kept": [federation.name(parties[index]) for index in kept],
                                      "seconds": round(perf_counter() - started, 4), **notes})
-        # Parties only acknowledge: whether one adopts the tree is its own affair.
-        delivered = federation.ask(judgements.parties, receive, {"model": model},
-                                   settings=ReceiveSettings(learner=self.learner))
-        log(federation, 4, "down", "global tree and rules", delivered)
-        return state.next(model, selector=chosen.memory)
+        return state.next(self.deliver(federation, model, judgements.parties), selector=chosen.memory)
 
     def judged(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """What of the (trees, metrics) scores the filter looks at: a tree must be good enough in every column."""
@@ -120,6 +117,12 @@ class TreeFusion(TreeAlgorithm):
     def fuse(self, trees: Sequence[Tree], kept: NDArray[np.intp], judgements: Replies[JudgeReply],
              federation: Federation) -> tuple[Payload, Notes]:
         """The tree and the rules of the trees that were kept, and what is worth noting about how they came about."""
+
+    def deliver(self, federation: Federation, model: Payload, parties: NDArray[np.int64], number: int = 4) -> Payload:
+        """The last exchange. Parties only acknowledge: whether one adopts the tree is its own affair."""
+        delivered = federation.ask(parties, receive, {"model": model}, settings=ReceiveSettings(learner=self.learner))
+        log(federation, number, "down", "global tree and rules", delivered)
+        return model
 
     def evaluate(self, federation: Federation, state: State, part: Part,
                  parties: NDArray[np.int64]) -> dict[int, Tally]:
@@ -221,32 +224,13 @@ class Icdta4fl(TreeFusion):
                                     "losses": {**asdict(losses), "unsplit_leaves": unsplit}}
 
 
-@register("algorithm", "icdta4fl-plus", example=(
-    '[algorithm]\nname = "icdta4fl-plus"\nleaves = 32\n\n[learner]\nname = "cart"\n'))
 @dataclass(frozen=True, kw_only=True)
-class Icdta4flPlus(TreeFusion):
-    """Trees of all parties fused into one small tree by the rows behind their leaves; one round, four exchanges.
-
-    The better half of the trees is kept, by the mean of accuracy and macro-F1. With `epsilon` the counts in the leaves
-    of published trees are differentially private (a row more or less); the trees' splits and the parties' scores are
-    not covered by that, and the parties then report no further counts.
-
-    Parameters:
-        filter: which trees are good enough by the mean of the metrics, a name or a table of name and parameters
-        min_trees: fewest trees to fuse; the best ones are added where the filter leaves fewer
-        judged_on: rows on which parties judge the trees; test only to reproduce results that did so
-        prune: parties cut off the branches of their trees that make no fewer errors on their validation rows
-        leaves: most leaves of the global tree, that is, rules to read
-        depth: most conditions of the global tree: local (as the parties' trees), none (no limit), or a number
-        epsilon: privacy of the counts in the published trees' leaves (0: exact counts)
-        secret: seed that noise from the operating system rather than from the run's seed; runs then differ
-    """
+class LeafFusion(TreeFusion):
+    """The vote of the better half of the trees in one tree of few leaves, by the rows that reach each tree's leaves."""
 
     filter: str | dict[str, object] = "median"
     leaves: Annotated[int, Ge(2)] = 64
     depth: Depth = "none"
-    epsilon: Annotated[float, Ge(0)] = 0.0
-    secret: bool = False
 
     def fuse(self, trees: Sequence[Tree], kept: NDArray[np.intp], judgements: Replies[JudgeReply],
              federation: Federation) -> tuple[Payload, Notes]:
@@ -265,6 +249,36 @@ class Icdta4flPlus(TreeFusion):
         """One score per tree: trees that are a little weaker by one metric are worth keeping for the other."""
         mean: NDArray[np.float64] = scores.mean(axis=1, keepdims=True)
         return mean
+
+    @property
+    def counts_leaves(self) -> bool:
+        """Parties count their rows in the leaves of every tree."""
+        return True
+
+
+@register("algorithm", "icdta4fl-plus", example=(
+    '[algorithm]\nname = "icdta4fl-plus"\nleaves = 32\n\n[learner]\nname = "cart"\n'))
+@dataclass(frozen=True, kw_only=True)
+class Icdta4flPlus(LeafFusion):
+    """Trees of all parties fused into one small tree by the rows behind their leaves; one round, four exchanges.
+
+    The better half of the trees is kept, by the mean of accuracy and macro-F1. With `epsilon` the counts in the leaves
+    of published trees are differentially private (a row more or less); the trees' splits and the parties' scores are
+    not covered by that, and the parties then report no further counts.
+
+    Parameters:
+        filter: which trees are good enough by the mean of the metrics, a name or a table of name and parameters
+        min_trees: fewest trees to fuse; the best ones are added where the filter leaves fewer
+        judged_on: rows on which parties judge the trees; test only to reproduce results that did so
+        prune: parties cut off the branches of their trees that make no fewer errors on their validation rows
+        leaves: most leaves of the global tree, that is, rules to read
+        depth: most conditions of the global tree: local (as the parties' trees), none (no limit), or a number
+        epsilon: privacy of the counts in the published trees' leaves (0: exact counts)
+        secret: seed that noise from the operating system rather than from the run's seed; runs then differ
+    """
+
+    epsilon: Annotated[float, Ge(0)] = 0.0
+    secret: bool = False
 
     @property
     def leaf_epsilon(self) -> float:
@@ -307,7 +321,7 @@ def fused(tree: Tree, rules: Rules) -> Payload:
 
 
 def log(federation: Federation, number: int, direction: Literal["up", "down"], what: str,
-        replies: Replies[TreeReply] | Replies[JudgeReply] | Replies[Done]) -> None:
+        replies: Replies[TreeReply] | Replies[JudgeReply] | Replies[Done] | Replies[SumsReply]) -> None:
     """Record one of the exchanges of the method."""
     sizes = [reply.bytes_up if direction == "up" else reply.bytes_down for reply in replies]
     federation.record("method exchange", {"round": federation.round, "number": number, "direction": direction,
@@ -434,11 +448,11 @@ def _judged(party: Party, trees: Sequence[Tree], settings: JudgeSettings) -> Jud
     scores = np.array([[max(of_tree[name], 0.0) for name in metrics] for of_tree in values]).reshape(-1, len(metrics))
     reply: JudgeReply = {"rows": len(rows), "scores": scores}
     if settings.leaves:
-        reply["leaves"] = [_leaf_counts(tree, party.data.train) for tree in trees]
+        reply["leaves"] = [leaf_counts(tree, party.data.train) for tree in trees]
     return reply
 
 
-def _leaf_counts(tree: Tree, rows: Dataset) -> NDArray[np.float64]:
+def leaf_counts(tree: Tree, rows: Dataset) -> NDArray[np.float64]:
     """(leaves, classes): how many rows of each class reach each leaf."""
     counts = np.zeros((len(tree), tree.classes))
     classes = rows.target.astype(np.int64) if tree.value is None else np.zeros(len(rows), dtype=np.int64)

@@ -137,6 +137,26 @@ class SimFL(SummingTrees):
         return state.next(model, seen=seen, selector=chosen.memory)
 
 
+@register("algorithm", "fedgbdt", paper="Li, Wen and He, 2020",
+          example='[algorithm]\nname = "fedgbdt"\nbits = 8\n\n[learner]\nname = "boosted-trees"\ndepth = 8\n')
+@dataclass(frozen=True, kw_only=True)
+class FedGBDT(SimFL):
+    """FedGBDT of the library FLEX-Trees: SimFL with rows alike that lie on the same sides of random planes.
+
+    A round is one party's turn: a tree, or one per class where there are more than two. Its trees there have depth 8,
+    a learning rate of 0.1 and a penalty of 1, which are settings of the learner. What leaves a party is what `simfl`
+    says, with sides of planes instead of buckets along directions.
+
+    Parameters:
+        hashing: hyperplane (sides of random planes) or p_stable (buckets along random directions)
+        tables: hash tables (0: one fewer than columns, at most 40)
+        bits: planes of a table, for hyperplanes
+        width: of a bucket in standard deviations, for p_stable
+    """
+
+    hashing: Hashing = "hyperplane"
+
+
 def _introduce(federation: Federation, replies: Replies[BucketsReply]) -> dict[str, NDArray[np.int64]]:
     """Hand the common hash tables to the parties that are in them; gives each one's place there, and its rows."""
     if not replies:

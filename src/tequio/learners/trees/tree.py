@@ -375,12 +375,18 @@ def with_noisy_counts(tree: Tree, epsilon: float, coins: Coins) -> Tree:
     (Ghosh, Roughgarden, Sundararajan, 2012) then makes the leaves' counts epsilon-differentially private; what is
     computed from them stays so. The tree's splits still depend on the rows.
     """
-    counts = np.zeros_like(tree.counts)
-    shape = (len(tree.leaves), tree.classes)
-    counts[tree.leaves] = np.maximum(tree.counts[tree.leaves].round() + discrete_laplace(coins, 1 / epsilon, shape), 0)
-    for node in range(len(tree) - 1, 0, -1):  # children come after their parents
-        counts[tree.parents[node]] += counts[node]
-    if not counts[0].any():
+    noise = discrete_laplace(coins, 1 / epsilon, (len(tree.leaves), tree.classes))
+    noisy = with_leaf_counts(tree, np.maximum(tree.counts[tree.leaves].round() + noise, 0))
+    if not noisy.counts[0].any():
         raise DataError(f"noise for epsilon {epsilon:g} leaves nothing of the tree's counts",
                         remedy="raise algorithm.epsilon, or leave out parties with few rows (rules.minimum_rows)")
+    return noisy
+
+
+def with_leaf_counts(tree: Tree, of_leaves: NDArray[np.float64]) -> Tree:
+    """The same tree with these (leaves, classes) counts; those of inner nodes are sums of them."""
+    counts = np.zeros_like(tree.counts)
+    counts[tree.leaves] = of_leaves
+    for node in range(len(tree) - 1, 0, -1):  # children come after their parents
+        counts[tree.parents[node]] += counts[node]
     return replace(tree, counts=counts)
