@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pictures import methods, methods_personal, private, rounds, system
+from pictures import claims, methods, methods_personal, private, rounds, system
 
 FOLDER = Path(__file__).parent / "images"
-MODULES = (system, rounds, private, methods, methods_personal)
+MODULES = (system, rounds, private, methods, methods_personal, claims)
 
 
 def pictures() -> dict[str, str]:

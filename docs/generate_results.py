@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tequio.studies.description import load_study, study_names
-from tequio.studies.keeping import configs_of, kept_contests, kept_rows, read_kept
-from tequio.studies.plans import make_plan
-from tequio.views.studies import study_part, summary_part
+from tequio.studies import verdicts
+from tequio.studies.answered import kept_studies
+from tequio.views.studies import claims_part, requirements_part, study_part, summary_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -26,34 +25,38 @@ GROUPS = {
 
 INTRODUCTION = """# Results
 
-Every table of the five sources that tequio repeats: the published number, ours (mean ± standard deviation over seeds),
-and whether it was reached. The page is written by `docs/generate_results.py` from numbers that are kept in
-`studies/*/*/results.json`; they come from stored runs. {dated}
+![Claims of the five sources, a mark each: filled squares are confirmed, crosses refuted, rings open](images/claims.svg)
 
-A number counts as *reached* if our mean is at least as good as the published one, give or take half of its last printed
-digit (of times and distances: at most that; of quantities that follow from a model alone: on either side). *Below* is
-worse than that, *differs* further away on either side, *not comparable* a number of other data. *Not run* says that no
-run of that cell has come to its end yet. How to make the numbers again: [Reproduce a study](how-to/reproduce.md)."""
+What five sources conclude, and every table of theirs that tequio repeats: the published number with the margin around
+it that counts as the same, ours (mean ± standard deviation over seeds), and the interval that decides. The page is
+written by `docs/generate_results.py` from numbers that are kept in `studies/*/*/results.json`; they come from stored
+runs. {dated} How to make the numbers again: [Reproduce a study](how-to/reproduce.md)."""
+
+CLAIMS = """## Claims
+
+The sources' conclusions in our words, each put as statements about cells. A claim is *confirmed* if the 90 % interval
+of the difference keeps what it says, *refuted* if none of it does, and *open* otherwise, or where a run or a second
+seed is missing; of several statements all have to hold, and each is refuted at 5 % divided by their number. Beside each
+statement is the difference (the mean itself, where it is compared with a number), with the ends of its interval in
+brackets. Where a source prints how far one method leads, the claim asks for half of that (`by half`). *Other data*:
+the source's own are not at hand, or are still to be run at its size."""
 
 
 def page(folder: Path) -> str:
     """The whole page, from a folder of studies."""
-    found = []
-    for name in study_names(folder):
-        study, kept = load_study(name, folder), read_kept(folder / name)
-        configs = configs_of(make_plan(study, out=Path("runs")))
-        found.append((study, kept, kept_rows(study, kept, configs), kept_contests(study, kept)))
-    dates = sorted({date for _, kept, _, _ in found for date in kept.dates})
+    found = kept_studies(folder)
+    studies = [one for one, _ in found]
+    dates = sorted({date for _, kept in found for date in kept.dates})
     dated = f"Newest run: {dates[-1]}." if dates else ""
-    parts = [INTRODUCTION.format(dated=dated), "## In short",
-             summary_part([(study, rows) for study, _, rows, _ in found])]
-    groups = dict.fromkeys([*GROUPS, *(study.name.partition("/")[0] for study, *_ in found)])
-    for group in groups:
-        mine = [one for one in found if one[0].name.partition("/")[0] == group]
+    parts = [INTRODUCTION.format(dated=dated), CLAIMS, claims_part(studies),
+             "## What a verdict says", (verdicts.__doc__ or "").strip(), "## In short", summary_part(studies),
+             "## Requirements of our own", requirements_part(studies)]
+    for group in dict.fromkeys([*GROUPS, *(one.study.name.partition("/")[0] for one in studies)]):
+        mine = [one for one in found if one[0].study.name.partition("/")[0] == group]
         parts += [f"## {GROUPS.get(group, group)}"] * bool(mine) + [study_part(*one) for one in mine]
     return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(ROOT / "studies"), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    print(f"wrote {PAGE.relative_to(ROOT)}; its picture is drawn by docs/draw.py")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
     from tequio.experiments.running.results import Result
     from tequio.experiments.running.store import Plain
+    from tequio.studies.answered import Answered
     from tequio.studies.answers import Decided, Row
     from tequio.studies.description import Figure
     from tequio.studies.plans import Plan, Store
@@ -29,7 +35,12 @@ def reproduce(
     cells: Annotated[str, typer.Option(metavar="PATTERN", help="Run only cells whose name fits, such as "
                                                                "'*CNN*'.")] = "*",
     everything: Annotated[bool, typer.Option("--all", help="All studies, one after the other.")] = False,
-    stored: Annotated[bool, typer.Option("--stored", help="Run nothing: show what is stored.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Run nothing: show what is stored, and where nothing is "
+                                                          "the numbers that are kept with the study.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Run only what kept numbers lack, too, and first what "
+                                                          "open claims rest on.")] = False,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Stop cleanly after that long, such as 30m or "
+                                                             "2h.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the numbers beside the study, for the page of "
                                                       "results.")] = False,
     workers: Annotated[int | None, typer.Option(min=0, help="Worker processes (default: one a core; in the quick "
@@ -37,32 +48,36 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """Run what a study's table lacks and show: published | ours (mean and sd over seeds) | verdict.
+    """Run what a study's table lacks and show: published | ours (mean and sd over seeds) | interval | verdict.
 
     Every finished run is kept, so a table can be stopped at any moment and completed later or in pieces.
     """
     from tequio.studies.description import studies_folder, study_names
 
-    folder = studies_folder()
+    folder, until = studies_folder(), _deadline(budget)
+    if study is None and not everything:
+        return _list(folder, out, as_json)
     # A quick run is over before worker processes have started.
     options = {"quick": quick, "seeds": seeds, "out": out, "workers": workers if workers is not None else int(quick)}
-    if everything:
-        return _finish(*_all(study_names(folder), folder, options, cells, stored, keep, as_json))
-    if study is None:
-        return _list(folder, out, as_json)
-    plan, store = _planned(study.rstrip("/"), folder, options)
-    problems, interrupted = ({}, False) if stored else _run(plan, store, cells)
-    rows = _report(plan, store, out, problems, as_json)
-    if keep:
-        _keep(plan, store, rows, folder)
-    return _finish(bool(problems), interrupted)
+    names = study_names(folder) if study is None else [study.rstrip("/")]
+    planned = [_planned(name, folder, options) for name in names]
+    problems, stopped = ({}, "") if stored else _run(planned, folder, cells, until, resume)
+    _show(planned, folder, problems, None if everything else out, as_json=as_json, kept=stored or resume)
+    for plan, store in planned if keep else ():
+        _keep(plan, store, folder)
+    if stopped:
+        typer.echo(f"{stopped}; what is finished is kept. Type the same command to go on.", err=True)
+    if problems or stopped == "Stopped":
+        raise typer.Exit(_INTERRUPTED if stopped == "Stopped" else _SOME_FAILED)
+    return None
 
 
-def _finish(failed: bool, interrupted: bool) -> None:
-    if interrupted:
-        typer.echo("Stopped; what is finished is kept. Type the same command to go on.", err=True)
-    if interrupted or failed:
-        raise typer.Exit(_INTERRUPTED if interrupted else _SOME_FAILED)
+def _deadline(budget: str) -> float | None:
+    """The second of the monotonic clock at which the budget is spent."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if budget and found is None:
+        raise typer.BadParameter(f"'{budget}' is no time; type, for instance, 90s, 30m or 2h", param_hint="--budget")
+    return time.monotonic() + float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else None
 
 
 def _planned(study: str, folder: Path, options: Plain) -> tuple[Plan, Store]:
@@ -73,39 +88,12 @@ def _planned(study: str, folder: Path, options: Plain) -> tuple[Plan, Store]:
     return plan, store_of(plan, options["out"])
 
 
-def _all(names: list[str], folder: Path, options: Plain, cells: str, stored: bool, keep: bool,
-         as_json: bool) -> tuple[bool, bool]:
-    """Every study that has cells which fit; whether runs failed, and whether the user stopped it."""
-    from rich.console import Console
-
-    from tequio.studies.answers import answer
-    from tequio.views.studies import verdicts_table
-
-    counted, failed = [], False
-    for name in names:
-        plan, store = _planned(name, folder, options)
-        problems, interrupted = ({}, False) if stored or not plan.wanted(cells) else _run(plan, store, cells)
-        rows = answer(plan, store, problems)
-        counted.append((name, rows))
-        failed = failed or bool(problems)
-        if keep:
-            _keep(plan, store, rows, folder)
-        if interrupted:
-            return failed, True
-    if as_json:
-        typer.echo(json.dumps({"studies": [{"study": name, "verdicts": dict(Counter(row.verdict for row in rows))}
-                                           for name, rows in counted]}))
-    else:
-        Console().print(verdicts_table(counted))
-    return failed, False
-
-
-def _keep(plan: Plan, store: Store, rows: list[Row], folder: Path) -> None:
-    from tequio.studies.answers import decide
+def _keep(plan: Plan, store: Store, folder: Path) -> None:
+    from tequio.studies.answers import answer, decide
     from tequio.studies.keeping import FILE, keep_results
 
     place = folder / plan.study.name
-    changed = keep_results(plan, rows, decide(plan, store), place)
+    changed = keep_results(plan, answer(plan, store), decide(plan, store), place)
     typer.echo(f"kept {changed} new numbers in {place / FILE}", err=True)
 
 
@@ -130,45 +118,76 @@ def _list(folder: Path, out: Path, as_json: bool) -> None:
     return Console().print(studies_table(found))
 
 
-def _run(plan: Plan, store: Store, pattern: str) -> tuple[dict[str, str], bool]:
-    """Run what is missing; which runs failed and why, and whether the user stopped it."""
+def _run(planned: list[tuple[Plan, Store]], folder: Path, pattern: str, until: float | None,
+         resume: bool) -> tuple[dict[str, str], str]:
+    """Run what is missing; which runs failed and why, and what stopped it, if anything did."""
     from tequio.errors import ConfigError
-    from tequio.studies.plans import run_missing
+    from tequio.studies.keeping import read_kept
+    from tequio.studies.missing import BudgetSpent, missing_runs, run_all, wanted_first
     from tequio.views.studies import cells_progress
 
-    if not plan.wanted(pattern):
-        raise ConfigError(f"no cell of '{plan.study.name}' fits '{pattern}'",
-                          remedy="the cells are: " + "; ".join(cell.name for cell in plan.study.cells))
+    if len(planned) == 1 and not planned[0][0].wanted(pattern):
+        study = planned[0][0].study
+        raise ConfigError(f"no cell of '{study.name}' fits '{pattern}'",
+                          remedy="the cells are: " + "; ".join(cell.name for cell in study.cells))
+    if resume:
+        errands = wanted_first([(plan, store, read_kept(folder / plan.study.name)) for plan, store in planned], pattern)
+    else:
+        errands = [errand for plan, store in planned for errand in missing_runs(plan, store, pattern)]
+    problems: dict[str, str] = {}
     with cells_progress() as listen:
         try:
-            return run_missing(plan, store, pattern=pattern, listen=listen), False
+            run_all(errands, problems, until=until, listen=listen)
+        except BudgetSpent:
+            return problems, "The budget is spent"
         except KeyboardInterrupt:
-            return {}, True
+            return problems, "Stopped"
+    return problems, ""
 
 
-def _report(plan: Plan, store: Store, out: Path, problems: dict[str, str], as_json: bool) -> list[Row]:
+def _show(planned: list[tuple[Plan, Store]], folder: Path, problems: dict[str, str], out: Path | None, *,
+          as_json: bool, kept: bool) -> None:
+    """Print one study, drawn too, or without a folder for pictures all of them."""
     from rich.console import Console
 
-    from tequio.studies.answers import answer, decide, document
-    from tequio.views.studies import contests_table, disagreements, study_table
+    from tequio.studies.answered import from_runs
+    from tequio.studies.keeping import read_kept
+    from tequio.views.studies import claims_table, verdicts_table
 
-    rows, contests = answer(plan, store, problems), decide(plan, store)
-    drawn = [*_figures(plan, store, contests, out), *_curves(plan, rows, out)]
-    whole = document(plan, rows, [str(path) for path in drawn], contests)
+    found = [from_runs(plan, store, problems, read_kept(folder / plan.study.name) if kept else None)
+             for plan, store in planned]
+    drawn: list[Path] = []
+    if out is not None:
+        drawn = [*_figures(*planned[0], list(found[0].contests), out), *_curves(planned[0][0], found[0].rows, out)]
     if as_json:
-        typer.echo(json.dumps(whole))
-        return rows
+        whole = [one.document(list(map(str, drawn)), quick=plan.quick)
+                 for one, (plan, _) in zip(found, planned, strict=True)]
+        return typer.echo(json.dumps({"studies": whole} if out is None else whole[0]))
     console = Console()
+    for one, (plan, _) in zip(found, planned, strict=True):
+        _print(console, one, drawn, plan)
+    if any(one.claims for one in found):
+        console.print(claims_table(found))
+    if out is None:
+        console.print(verdicts_table(found))
+    return None
+
+
+def _print(console: Console, one: Answered, drawn: list[Path], plan: Plan) -> None:
+    """A study's table, with what to know about it below."""
+    from tequio.views.studies import contests_table, disagreements, ranking_line, study_table
+
+    title = f"{one.study.title} ({one.study.source})"
     console.print()
-    title = f"{whole['title']} ({whole['source']})"
-    if rows:
-        console.print(study_table(title, rows))
-    if contests:
-        console.print(contests_table("" if rows else title, contests))
-    for heading, lines in (("Disagrees", disagreements(rows)), ("Notes", whole["notes"]), ("Drawn", whole["figures"])):
+    if one.rows:
+        console.print(study_table(title, one.rows))
+    if one.contests:
+        console.print(contests_table("" if one.rows else title, list(one.contests)))
+    notes = [one.study.quick.note, *one.study.notes] if plan.quick else one.study.notes
+    for heading, lines in (("Ranking", map(ranking_line, one.orders)), ("Disagrees", disagreements(one.rows)),
+                           ("Notes", notes), ("Drawn", map(str, drawn))):
         for line in lines:
             console.print(f"{heading}: {line}", highlight=False, markup=False, soft_wrap=heading == "Drawn")
-    return rows
 
 
 def _figures(plan: Plan, store: Store, contests: list[Decided], out: Path) -> list[Path]:
@@ -217,7 +236,7 @@ def _draw(plan: Plan, figure: Figure, finished: dict[str, list[Result]], path: P
     return [path]
 
 
-def _curves(plan: Plan, rows: list[Row], out: Path) -> list[Path]:
+def _curves(plan: Plan, rows: Sequence[Row], out: Path) -> list[Path]:
     """Draw the study's cells over each other, as far as they are finished."""
     from tequio.views.studies import save_curves
 

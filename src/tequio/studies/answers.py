@@ -1,42 +1,30 @@
-"""The rows of a study's table, always from stored runs: published | ours | verdict.
+"""The rows of a study's table, from stored runs or from what is kept of them: published | ours | verdict.
 
-The verdict on a cell follows from the mean of its metric over the seeds that are finished:
-
-- `not run`: no seed is finished;
-- `no published number`: the source gives none;
-- `not comparable`: the number comes from other data than the published one (the quick form, or a cell that says so);
-- `reached`: the mean is at least the published value minus the tolerance (for losses, distances and times: at most the
-  published value plus the tolerance; for cells of `both_sides`: no further from it than the tolerance);
-- `differs`: a cell of `both_sides` is further from the published value than the tolerance;
-- `below`: none of these: ours is worse by more than the tolerance, or a seed never reached the target.
-
-Contests say which method ranks best over all finished problems and seeds, and whether that may be chance.
+Verdicts are those of `tequio.studies.verdicts`. Contests say which method ranks best over all finished problems and
+seeds, and whether that may be chance.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from math import inf, isfinite
-from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.comparing.pairing import curve_metric, more_is_better
-from tequio.experiments.running.recording import as_json
 from tequio.models.statistics import Ranking, rank_methods, wilcoxon_p
 from tequio.studies.comparisons import COMPARISONS, comparison
-from tequio.studies.description import run_and_baseline
+from tequio.studies.description import Cell, run_and_baseline
+from tequio.studies.verdicts import Sample, interval, judge, judge_requirement, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tequio.experiments.running.results import Result
-    from tequio.experiments.running.store import Plain
-    from tequio.studies.description import Cell, Contest, Mean
+    from tequio.studies.description import Contest, Mean, Study
     from tequio.studies.plans import Plan, Store
-
-
-Verdict = Literal["reached", "below", "differs", "no published number", "not comparable", "not run"]
+    from tequio.studies.verdicts import Direction, Verdict
 
 
 PARTY = "party."
@@ -45,9 +33,10 @@ PARTY = "party."
 
 @dataclass(frozen=True)
 class Row:
-    """One cell, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none.
+    """One line, answered as far as its runs are finished. `sd` is that of a sample, so one seed has none.
 
     `never` counts seeds that did not reach the target of the cell's metric; mean and spread are those of the others.
+    `low` and `high` are the ends of the interval that the verdict rests on, `values` the numbers by seed where known.
     """
 
     cell: str
@@ -57,45 +46,62 @@ class Row:
     seeds: int
     verdict: Verdict
     metric: str
-    tolerance: float
+    direction: Direction
+    margin: float | None
+    low: float | None
+    high: float | None
+    required: float | None
+    repeats: str
     seconds: float | None
     runs: tuple[str, ...]
     note: str
     problem: str
     never: int = 0
+    values: Mapping[int, float] = field(default_factory=dict)
+    deterministic: bool = False
+
+    @property
+    def sample(self) -> Sample:
+        """What the seeds say."""
+        return Sample(self.ours, self.sd, self.seeds, self.never, self.values)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the line is a published number of its own."""
+        return self.published is not None and not self.repeats
 
 
 def answer(plan: Plan, store: Store, problems: Mapping[str, str] | None = None) -> list[Row]:
     """All rows of the table: the cells, then the means over some of them."""
     values = {cell.name: _values(plan, cell, store) for cell in plan.study.cells}
     return [*(_row(plan, cell, values[cell.name], store, problems or {}) for cell in plan.study.cells),
-            *(_mean_row(plan, mean, values) for mean in plan.study.means)]
+            *(row_of(plan.study, mean, sample_of(_means(plan, mean, values)), other_data=plan.quick)
+              for mean in plan.study.means)]
 
 
-def document(plan: Plan, rows: list[Row], figures: list[str], contests: list[Decided] | None = None) -> Plain:
-    """The whole table as plain data."""
-    study = plan.study
-    notes = [study.quick.note, *study.notes] if plan.quick else list(study.notes)
-    return {"study": study.name, "title": study.title, "source": study.source,
-            "form": "quick" if plan.quick else "full", "notes": notes,
-            "rows": as_json([asdict(row) for row in rows]),
-            "contests": as_json([asdict(contest) for contest in contests or []]), "figures": figures}
-
-
-def judge(line: Cell | Mean, metric: str, value: float | None, *, comparable: bool = True,
-          both_sides: bool = False) -> Verdict:
-    """The verdict on a mean over seeds, as this module defines it."""
-    if value is None:
-        return "not run"
-    if line.published is None:
-        return "no published number"
-    if not comparable:
-        return "not comparable"
-    shortfall = line.published - value if higher_is_better(metric) else value - line.published
-    # A mean of exactly the border counts as reached, although 0.99 - 0.005 is not 0.985 in binary.
-    if (abs(shortfall) if both_sides else shortfall) <= line.tolerance + 1e-12:
-        return "reached"
-    return "differs" if both_sides else "below"
+def row_of(study: Study, line: Cell | Mean, sample: Sample, *, other_data: bool = False,
+           seconds: float | None = None, runs: tuple[str, ...] = (), note: str = "", problem: str = "") -> Row:
+    """A line with its verdict."""
+    cell = line if isinstance(line, Cell) else study.cells_of(line)[0].model_copy(
+        update={"published": line.published, "required": None, "published_sd": None, "published_seeds": None})
+    direction = cell.direction or ("higher" if higher_is_better(cell.metric) else "lower")
+    margin = None if cell.published is None else study.margin_of(line.name, cell.metric, cell.published)
+    spread = None if cell.published_seeds is None else Sample(cell.published, cell.published_sd, cell.published_seeds)
+    found = interval(sample, published=spread, deterministic=cell.deterministic)
+    if not sample.seeds:
+        verdict: Verdict = "not run"
+    elif cell.required is not None:
+        verdict = "other data" if other_data else judge_requirement(cell.required, direction, found,
+                                                                    never=bool(sample.never))
+    elif cell.published is None or margin is None:
+        verdict = "no published number"
+    elif other_data or not cell.comparable:
+        verdict = "other data"
+    else:
+        verdict = judge(cell.published, margin, direction, found, never=bool(sample.never))
+    return Row(line.name, cell.published, sample.mean, sample.sd, sample.seeds, verdict, cell.metric, direction, margin,
+               found.low if found else None, found.high if found else None, cell.required, line.repeats, seconds, runs,
+               "; ".join(filter(None, (line.note, note))), problem, sample.never, sample.values, cell.deterministic)
 
 
 def higher_is_better(metric: str) -> bool:
@@ -116,28 +122,15 @@ def _row(plan: Plan, cell: Cell, values: Mapping[int, float], store: Store, prob
     whole = [result for one in planned if (result := store.finished(one)) is not None]
     first = [result.summary["seconds"] for one, result in zip(planned, whole, strict=True) if one.run == cell.run]
     reasons = [problems[one.hash] for runs in plan.of_cell(cell) for one in runs if one.hash in problems]
-    reaching = {seed: value for seed, value in values.items() if isfinite(value)}
-    mean = fmean(reaching.values()) if reaching else None
-    verdict = judge(cell, cell.metric, mean if len(reaching) == len(values) else inf, both_sides=cell.both_sides,
-                    comparable=cell.comparable and not plan.quick)
-    return Row(cell.name, cell.published, mean, _sd(reaching), len(values), verdict, cell.metric,
-               cell.tolerance, fmean(first) if first else None, tuple(str(result.folder) for result in whole),
-               cell.note, reasons[0] if reasons else "", len(values) - len(reaching))
+    return row_of(plan.study, cell, sample_of(values), other_data=plan.quick, seconds=fmean(first) if first else None,
+                  runs=tuple(str(result.folder) for result in whole), problem=reasons[0] if reasons else "")
 
 
-def _mean_row(plan: Plan, mean: Mean, values: Mapping[str, Mapping[int, float]]) -> Row:
+def _means(plan: Plan, mean: Mean, values: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     """A mean over cells, of the seeds for which all of these are finished."""
     cells = plan.study.cells_of(mean)
-    seeds = [seed for seed in range(plan.seeds) if all(seed in values[cell.name] for cell in cells)]
-    means = {seed: fmean(values[cell.name][seed] for cell in cells) for seed in seeds}
-    ours, metric = fmean(means.values()) if means else None, cells[0].metric
-    return Row(mean.name, mean.published, ours, _sd(means), len(means),
-               judge(mean, metric, ours, comparable=not plan.quick), metric, mean.tolerance, None, (), mean.note, "")
-
-
-def _sd(values: Mapping[int, float]) -> float | None:
-    """The standard deviation of a sample; none of a single seed, nor where a seed never got there."""
-    return stdev(values.values()) if len(values) > 1 and all(map(isfinite, values.values())) else None
+    return {seed: fmean(values[cell.name][seed] for cell in cells) for seed in range(plan.seeds)
+            if all(seed in values[cell.name] for cell in cells)}
 
 
 def _value(cell: Cell, results: list[Result]) -> float:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Len
+from annotated_types import Ge, Gt, Len
 from pydantic import Field, ValidationError, model_validator
 
 from tequio.errors import ConfigError, nearest
@@ -15,6 +15,7 @@ from tequio.experiments.comparing.values import fits
 from tequio.experiments.config.tables import Table
 from tequio.experiments.config.toml import Given, read_toml
 from tequio.registry import explain
+from tequio.studies.verdicts import Direction, margin_for
 
 FILE = "study.toml"
 FOLDER_VARIABLE = "TEQUIO_STUDIES"
@@ -24,12 +25,13 @@ Seeds = Annotated[int, Ge(1)]
 
 
 class Cell(Table):
-    """One number of a table: which run answers it by which metric, and what was published.
+    """One number of a table: which run answers it by which metric, and what was published (`tequio.studies.verdicts`).
 
-    `against` names a second run for metrics that compare two. `tolerance` is how much worse than the published value
-    still counts as reached: half a unit of its last printed digit, unless the note says otherwise. `both_sides` makes a
-    value that is better by more than that count as missed too: for quantities that follow from a model rather than from
-    learning well. A cell that is not `comparable` shows the published value without being judged by it.
+    `against` names a second run for metrics that compare two. `direction` is that of the metric unless given: `both` is
+    for quantities of which neither more nor less is better. `published_sd` and `published_seeds` are the printed
+    spread. `required` is a bound of our own in the place of a published value. A cell that is not `comparable` shows
+    the published value without being judged by it; one that `repeats` another, of this study or as `STUDY: CELL`, is
+    shown and not counted. No seed changes what is `deterministic`.
     """
 
     name: Text
@@ -37,10 +39,23 @@ class Cell(Table):
     metric: Text = "test.accuracy"
     against: str = ""
     published: float | None = None
-    tolerance: Annotated[float, Ge(0)] = 0.0
-    both_sides: bool = False
+    published_sd: Annotated[float, Ge(0)] | None = None
+    published_seeds: Annotated[int, Ge(2)] | None = None
+    required: float | None = None
+    direction: Direction | None = None
+    deterministic: bool = False
     comparable: bool = True
+    repeats: str = ""
     note: str = ""
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Cell:
+        if self.published is not None and self.required is not None:
+            raise ValueError(f"the cell '{self.name}' has a published value or a required one, not both")
+        if (self.published_sd is None) != (self.published_seeds is None) or \
+                (self.published is None and self.published_sd is not None):
+            raise ValueError(f"the cell '{self.name}' needs published, published_sd and published_seeds together")
+        return self
 
 
 class Mean(Table):
@@ -49,8 +64,44 @@ class Mean(Table):
     name: Text
     cells: Text
     published: float | None = None
-    tolerance: Annotated[float, Ge(0)] = 0.0
+    repeats: str = ""
     note: str = ""
+
+
+class Margin(Table):
+    """How far from the published value still counts as the same, for the cells whose names fit: an absolute margin, or
+    one in shares of the published value. The reason is printed."""
+
+    cells: Text
+    absolute: Annotated[float, Gt(0)] | None = None
+    relative: Annotated[float, Gt(0)] | None = None
+    why: Text
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Margin:
+        if (self.absolute is None) == (self.relative is None):
+            raise ValueError(f"the margin of '{self.cells}' is either absolute or relative")
+        return self
+
+
+class Claim(Table):
+    """What a source concludes, in our own words, and where; `holds` says it in cells (`tequio.studies.claims`).
+
+    `other_data` says that these cells are not of the data that the source speaks of.
+    """
+
+    says: Text
+    where: Text
+    holds: Annotated[list[Text], Len(1)]
+    other_data: bool = False
+    note: str = ""
+
+
+class Order(Table):
+    """Methods that a table ranks: each is a part of the names of its cells, and the other parts name the problem."""
+
+    methods: Annotated[list[Text], Len(2)]
+    cells: Text = "*"
 
 
 class Quick(Table):
@@ -144,6 +195,9 @@ class Study(Table):
     cells: list[Cell] = Field(default_factory=list)
     means: list[Mean] = Field(default_factory=list)
     contests: list[Contest] = Field(default_factory=list)
+    claims: list[Claim] = Field(default_factory=list)
+    orders: list[Order] = Field(default_factory=list)
+    margins: list[Margin] = Field(default_factory=list)
     store: str = ""
     quick: Quick
     figure: Figure | None = None
@@ -151,7 +205,7 @@ class Study(Table):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Study:
-        names = [cell.name for cell in self.cells] + [mean.name for mean in self.means]
+        names = [line.name for line in self.lines]
         if len(set(names)) < len(names):
             raise ValueError(f"two lines are called '{next(name for name in names if names.count(name) > 1)}'")
         if not self.cells and not self.contests:
@@ -171,6 +225,18 @@ class Study(Table):
     def cells_of(self, mean: Mean) -> list[Cell]:
         """The cells that a mean is taken of."""
         return [cell for cell in self.cells if fits(cell.name, mean.cells)]
+
+    @property
+    def lines(self) -> list[Cell | Mean]:
+        """All lines of the table: the cells, then the means over some of them."""
+        return [*self.cells, *self.means]
+
+    def margin_of(self, line: str, metric: str, published: float) -> float:
+        """How far from the published value still counts as the same."""
+        own = next((margin for margin in self.margins if fits(line, margin.cells)), None)
+        if own is None:
+            return margin_for(metric, published)
+        return own.absolute if own.absolute is not None else (own.relative or 0.0) * abs(published)
 
     def runs_of_cells(self) -> list[str]:
         """Names of the runs that cells and contests ask for, each once, in the order of the table."""

@@ -11,7 +11,7 @@ import json
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,25 +19,27 @@ from tequio.errors import ConfigError, RunError
 from tequio.experiments.running.recording import as_json
 from tequio.experiments.running.store import SUMMARY, Plain, write_whole
 from tequio.models.statistics import Ranking
-from tequio.studies.answers import Decided, Row, higher_is_better, judge
-from tequio.studies.description import Mean
+from tequio.studies.answers import Decided, Row, row_of
+from tequio.studies.fingerprints import fingerprint, keys_of
+from tequio.studies.verdicts import Sample, sample_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-    from tequio.studies.description import Cell, Contest, Study
+    from tequio.studies.description import Cell, Contest, Mean, Study
     from tequio.studies.plans import Plan
 
 
 FILE = "results.json"
 
-
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a study: by name, the numbers of its cells, its means and its contests."""
+    """What is kept of a study: by name, the numbers of its cells, its means and its contests; and all keys that its
+    configs had (`tequio.studies.fingerprints`)."""
 
     cells: dict[str, Plain] = field(default_factory=dict)
     contests: dict[str, Plain] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
 
     @property
     def dates(self) -> list[str]:
@@ -58,40 +60,53 @@ def read_kept(folder: Path) -> Kept:
         return Kept()
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Kept(dict(content["cells"]), dict(content["contests"]))
+        return Kept(dict(content["cells"]), dict(content["contests"]), list(content.get("keys", [])))
     except (ValueError, KeyError, TypeError) as cause:
         raise RunError(f"'{path}' is damaged: {cause}",
                        remedy="get it back from version control, or keep the numbers anew") from None
 
 
 def keep_results(plan: Plan, rows: Sequence[Row], contests: Sequence[Decided], folder: Path) -> int:
-    """Keep what is finished, where it has at least as many seeds as what is kept already; how many numbers changed."""
+    """Keep what is finished, beside the seeds of the same config that are kept already; how many numbers changed."""
     if plan.quick:
         raise ConfigError("numbers of the quick form are not kept", remedy="leave --quick or --keep out")
-    stored, commit, configs = read_kept(folder), commit_of(folder), configs_of(plan)
-    before = _still_asked(plan.study, stored)
-    cells = {row.cell: _plain_row(row, configs.get(row.cell, ""), commit) for row in rows if row.seeds}
-    found = {contest.name: _plain_contest(contest, commit) for contest in contests if contest.ranking is not None}
-    after = Kept(_merged(before.cells, cells, "seeds"), _merged(before.contests, found, "rows"))
-    changed = sum(after.cells[name] != before.cells.get(name) for name in after.cells) + \
-        sum(after.contests[name] != before.contests.get(name) for name in after.contests)
-    if changed or before != stored:
-        write_whole(folder / FILE, _lines(after).encode())
+    stored, commit, keys = read_kept(folder), commit_of(folder), keys_of(plan)
+    configs, stale = _fingerprints(plan, keys), stale_lines(plan, stored)
+    before = {name: {**value, "config": "" if name in stale else configs[name]}
+              for name, value in stored.cells.items() if name in configs}
+    cells = before | {row.cell: _joined(before.get(row.cell), _plain_row(row, configs[row.cell], commit))
+                      for row in rows if row.seeds}
+    named = {contest.name for contest in plan.study.contests}
+    contested = {name: value for name, value in stored.contests.items() if name in named}
+    found = contested | {contest.name: _larger(contested.get(contest.name), _plain_contest(contest, commit))
+                         for contest in contests if contest.ranking is not None}
+    changed = sum(cells[name] != before.get(name) for name in cells) + \
+        sum(found[name] != contested.get(name) for name in found)
+    if changed or before.keys() != stored.cells.keys() or contested != stored.contests:
+        write_whole(folder / FILE, _lines(Kept(cells, found, keys)).encode())
     return changed
 
 
-def _still_asked(study: Study, kept: Kept) -> Kept:
-    """Without the numbers of cells and contests that the study no longer has."""
-    lines = {cell.name for cell in study.cells} | {mean.name for mean in study.means}
-    contests = {contest.name for contest in study.contests}
-    return Kept({name: value for name, value in kept.cells.items() if name in lines},
-                {name: value for name, value in kept.contests.items() if name in contests})
+def _joined(old: Plain | None, new: Plain) -> Plain:
+    """Numbers of another config give way; those of the same are joined by seed. The same numbers keep their date."""
+    if old is None or old.get("config") != new["config"]:
+        return new
+    if "by_seed" not in old:
+        return new if new["seeds"] >= old["seeds"] else old
+    values = old["by_seed"] | new["by_seed"]
+    return old if values == old["by_seed"] else new | _numbers(_sample(values))
 
 
-def kept_rows(study: Study, kept: Kept, configs: Mapping[str, str] | None = None) -> list[Row]:
-    """The table of a study from what is kept. `configs` says how cells are run now: older numbers are told apart."""
-    lines: list[Cell | Mean] = [*study.cells, *study.means]
-    return [_row(study, line, kept.cells.get(line.name), (configs or {}).get(line.name, "")) for line in lines]
+def _larger(old: Plain | None, new: Plain) -> Plain:
+    """A contest over more rows, or over other numbers; the same keeps its commit."""
+    if old is None or (new["rows"] >= old["rows"] and any(old.get(key) != new[key] for key in new if key != "commit")):
+        return new
+    return old
+
+
+def kept_rows(study: Study, kept: Kept, stale: Collection[str] = ()) -> list[Row]:
+    """The table of a study from what is kept, with a remark on what is stale."""
+    return [_row(study, line, kept.cells.get(line.name), line.name in stale) for line in study.lines]
 
 
 def kept_contests(study: Study, kept: Kept) -> list[Decided]:
@@ -99,10 +114,17 @@ def kept_contests(study: Study, kept: Kept) -> list[Decided]:
     return [_decided(contest, kept.contests.get(contest.name, {})) for contest in study.contests]
 
 
-def configs_of(plan: Plan) -> dict[str, str]:
-    """By cell, what tells its way of being run from others: the configs of its first seed."""
-    return {cell.name: hashlib.sha256(" ".join(run.hash for run in plan.of_cell(cell)[0]).encode()).hexdigest()[:12]
-            for cell in plan.study.cells}
+def stale_lines(plan: Plan, kept: Kept) -> set[str]:
+    """The lines whose kept numbers are of a config that may have given others."""
+    now = _fingerprints(plan, kept.keys) if kept.cells else {}
+    return {name for name, value in kept.cells.items() if name in now and value.get("config") != now[name]}
+
+
+def _fingerprints(plan: Plan, keys: Collection[str]) -> dict[str, str]:
+    """By line; a mean is as old as its cells."""
+    cells = {cell.name: fingerprint(plan, cell, keys) for cell in plan.study.cells}
+    means = {mean.name: " ".join(cells[cell.name] for cell in plan.study.cells_of(mean)) for mean in plan.study.means}
+    return cells | {name: hashlib.sha256(joined.encode()).hexdigest()[:12] for name, joined in means.items()}
 
 
 def commit_of(folder: Path) -> str:
@@ -119,7 +141,7 @@ def _lines(kept: Kept) -> str:
     """JSON with a line a number, so that version control shows which ones changed."""
     tables = (f'"{name}": {{\n' + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in table.items())
               + "\n}" for name, table in (("cells", kept.cells), ("contests", kept.contests)))
-    return "{" + ",\n".join(tables) + "}\n"
+    return "{" + ",\n".join([*tables, f'"keys": {json.dumps(kept.keys)}']) + "}\n"
 
 
 def _short(value: float | None) -> float | None:
@@ -128,10 +150,21 @@ def _short(value: float | None) -> float | None:
 
 
 def _plain_row(row: Row, config: str, commit: str) -> Plain:
-    plain: Plain = {"metric": row.metric, "ours": _short(row.ours), "sd": _short(row.sd), "seeds": row.seeds}
-    plain |= {"never": row.never} if row.never else {}
-    plain |= {"config": config} if config else {}
-    return as_json(plain | {"date": _date(row.runs), "commit": commit})  # type: ignore[no-any-return]
+    plain: Plain = {"metric": row.metric, **_numbers(row.sample)}
+    plain |= {"seconds": float(f"{row.seconds:.3g}")} if row.seconds is not None else {}
+    return as_json(plain | {"config": config, "date": _date(row.runs), "commit": commit})  # type: ignore[no-any-return]
+
+
+def _numbers(sample: Sample) -> Plain:
+    """Ten digits by seed, null for a seed that never reached its target."""
+    return {"ours": _short(sample.mean), "sd": _short(sample.sd), "seeds": sample.seeds} | \
+        ({"never": sample.never} if sample.never else {}) | \
+        ({"by_seed": {str(seed): float(f"{value:.10g}") if isfinite(value) else None
+                      for seed, value in sorted(sample.values.items())}} if sample.values else {})
+
+
+def _sample(by_seed: Plain) -> Sample:
+    return sample_of({int(seed): inf if value is None else float(value) for seed, value in by_seed.items()})
 
 
 def _plain_contest(contest: Decided, commit: str) -> Plain:
@@ -142,38 +175,19 @@ def _plain_contest(contest: Decided, commit: str) -> Plain:
     return as_json(plain)  # type: ignore[no-any-return]
 
 
-def _merged(before: Plain, after: Plain, count: str) -> Plain:
-    """Numbers of more runs, or of another config, replace those before; the same numbers keep their date and commit."""
-    merged = dict(before)
-    for name, new in after.items():
-        old = before.get(name)
-        same = old is not None and all(old.get(key) == new.get(key) for key in new if key not in ("date", "commit"))
-        other_config = old is not None and old.get("config") != new.get("config")
-        if old is None or other_config or (new[count] >= old[count] and not same):
-            merged[name] = new
-    return merged
-
-
 def _date(runs: Sequence[str]) -> str:
     """When the newest of some runs came to its end."""
     ends = [path.stat().st_mtime for run in runs if (path := Path(run) / SUMMARY).is_file()]
     return datetime.fromtimestamp(max(ends), UTC).strftime("%Y-%m-%d") if ends else ""
 
 
-def _row(study: Study, line: Cell | Mean, kept: Plain | None, config: str) -> Row:
-    if isinstance(line, Mean):
-        metric, comparable, both = study.cells_of(line)[0].metric, True, False
-    else:
-        metric, comparable, both = line.metric, line.comparable, line.both_sides
+def _row(study: Study, line: Cell | Mean, kept: Plain | None, stale: bool) -> Row:
     if kept is None:
-        return Row(line.name, line.published, None, None, 0, "not run", metric, line.tolerance, None, (), line.note, "")
-    never = int(kept.get("never", 0))
-    worst = -inf if higher_is_better(metric) else inf
-    verdict = judge(line, metric, worst if never else kept["ours"], comparable=comparable, both_sides=both)
-    stale = config and kept.get("config") and kept["config"] != config
-    note = "; ".join(filter(None, [line.note, "of an earlier config of this cell" if stale else ""]))
-    return Row(line.name, line.published, kept["ours"], kept["sd"], kept["seeds"], verdict, metric, line.tolerance,
-               None, (), note, "", never)
+        return row_of(study, line, Sample())
+    sample = _sample(kept["by_seed"]) if "by_seed" in kept else \
+        Sample(kept["ours"], kept["sd"], kept["seeds"], kept.get("never", 0))
+    return row_of(study, line, sample, seconds=kept.get("seconds"),
+                  note="of an earlier config of this cell" if stale else "")
 
 
 def _decided(contest: Contest, kept: Plain) -> Decided:

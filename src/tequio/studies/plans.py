@@ -1,7 +1,4 @@
-"""Which runs a study needs, where they lie, and running those that its table still lacks.
-
-A finished run is never run again; a stopped one goes on where it was.
-"""
+"""Which runs a study needs, and where they lie."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tequio.errors import ConfigError, TequioError
-from tequio.experiments.api import run_with_baselines
+from tequio.errors import ConfigError
 from tequio.experiments.comparing.values import fits
 from tequio.experiments.config.complete import complete, config_hash, copied
-from tequio.experiments.running.recording import ignore
 from tequio.experiments.running.results import Result, is_finished
 from tequio.experiments.running.store import BASELINES, SUMMARY, explained
 from tequio.studies.description import run_and_baseline
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
 
     from tequio.experiments.config.tables import Config
     from tequio.experiments.config.toml import Given
-    from tequio.experiments.running.recording import Listener
     from tequio.studies.description import Cell, Study
 
 
@@ -154,23 +148,3 @@ class Store:
 def store_of(plan: Plan, out: Path) -> Store:
     """Where a study's runs lie under the folder of all runs."""
     return Store(out / (plan.study.store or plan.study.name))
-
-
-def run_missing(plan: Plan, store: Store, *, pattern: str = "*", listen: Listener = ignore) -> dict[str, str]:
-    """Make the runs behind the cells whose name fits; why some could not be made, by hash.
-
-    One run that fails does not keep the others from being made. The listener hears `cell` before each run.
-    """
-    wanted, problems = plan.wanted(pattern), {}
-    for number, planned in enumerate(wanted, start=1):
-        done = store.finished(planned) is not None
-        listen("cell", {"number": number, "cells": len(wanted), "label": f"{planned.run}, seed {planned.seed}",
-                        "finished": done})
-        if done:
-            continue
-        try:
-            run_with_baselines(planned.config, folder=store.place_for(planned), listen=listen)
-        except TequioError as cause:
-            problems[planned.hash] = str(cause)
-            listen("warning", {"message": f"{planned.run}, seed {planned.seed} was not run: {cause}"})
-    return problems

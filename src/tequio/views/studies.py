@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from math import sqrt
 from typing import TYPE_CHECKING
 
 from tequio.experiments.comparing.values import fits
@@ -14,6 +13,7 @@ from tequio.experiments.running.store import explained
 from tequio.experiments.running.table import shown as as_text
 from tequio.experiments.showing.progress import headline, shown
 from tequio.experiments.showing.results import dress, figure_type, line_style
+from tequio.studies.answered import claims_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
     from tequio.experiments.running.recording import Listener
     from tequio.experiments.running.store import Plain
+    from tequio.studies.answered import Answered
     from tequio.studies.answers import Decided, Row
-    from tequio.studies.description import Curves, Study
+    from tequio.studies.claims import Checked, Fared
+    from tequio.studies.description import Curves
     from tequio.studies.keeping import Kept
+    from tequio.studies.orders import Agreement
 
     Points = dict[str, dict[str, Row]]
     """Finished cells by what their names say before and after the colon."""
 
 
-_STYLES = {"reached": "green", "below": "bold yellow", "differs": "bold yellow", "not run": "dim"}
+VERDICTS = ("agrees", "better", "worse", "differs", "cannot tell", "other data", "not run")
+_STYLES = {"agrees": "green", "better": "green", "met": "green", "worse": "bold yellow", "differs": "bold yellow",
+           "not met": "bold yellow", "cannot tell": "dim", "not run": "dim", "confirmed": "green",
+           "refuted": "bold yellow", "open": "dim"}
 
 
 def studies_table(studies: list[Plain]) -> Table:
@@ -43,23 +49,27 @@ def studies_table(studies: list[Plain]) -> Table:
     return table
 
 
-def verdicts_table(studies: list[tuple[str, list[Row]]]) -> Table:
-    """One line a study: how many of its cells came out how."""
-    titles = {"reached": "reached", "below": "below", "differs": "differs", "not comparable": "other data",
-              "no published number": "unpublished", "not run": "not run"}
-    table = _table("", "study", "cells", *titles.values())
-    for name, rows in studies:
-        counts = Counter(str(row.verdict) for row in rows)
-        table.add_row(name, str(len(rows)), *(str(counts[verdict] or "") for verdict in titles))
+def verdicts_table(studies: Sequence[Answered]) -> Table:
+    """One line a study: how many published numbers came out how, each once."""
+    table = _table("", "study", "published", *VERDICTS)
+    for one in studies:
+        table.add_row(one.study.name, str(one.verdicts.total()), *(str(one.verdicts[name] or "") for name in VERDICTS))
     return table
 
 
-def study_table(title: str, rows: list[Row]) -> Table:
-    """`cell | published | ours (mean ± sd over n seeds) | verdict`."""
-    table = _table(title, "cell", "published", "ours", "verdict")
+def claims_table(studies: Sequence[Answered]) -> Table:
+    """What the sources conclude, and how it fared."""
+    table = _table("", "source", "claim", "fate")
+    for source, claim in claims_of(studies):
+        table.add_row(source, claim.says, fate_of(claim), style=_STYLES[claim.fate])
+    return table
+
+
+def study_table(title: str, rows: Sequence[Row]) -> Table:
+    """`cell | published ± margin | ours (mean ± sd over n seeds) | 90 % interval | verdict`."""
+    table = _table(title, "cell", "published", "ours", "90 % interval", "verdict")
     for row in rows:
-        published = "" if row.published is None else f"{row.published:g}"
-        table.add_row(row.cell, published, ours(row), row.verdict, style=_STYLES.get(row.verdict, ""))
+        table.add_row(row.cell, aim(row), ours(row), ends(row), row.verdict, style=_STYLES.get(row.verdict, ""))
     return table
 
 
@@ -90,20 +100,46 @@ def ours(row: Row) -> str:
     return f"{as_text(row.ours)}{spread} (n = {row.seeds}{f', never in {row.never}' if row.never else ''})"
 
 
-def disagreements(rows: list[Row]) -> list[str]:
-    """One line on each cell that is worse than published, and on each that could not be run."""
+def aim(row: Row) -> str:
+    """'0.9 ± 0.02': the published value and its margin; '≤ 0.55': what is required."""
+    if row.required is not None:
+        return f"{'≥' if row.direction == 'higher' else '≤' if row.direction == 'lower' else '='} {row.required:g}"
+    if row.published is None:
+        return ""
+    return f"{row.published:g}" + ("" if row.margin is None else f" ± {row.margin:.3g}")
+
+
+def ends(row: Row) -> str:
+    """'0.8931 to 0.9052'; nothing of one seed."""
+    return "" if row.low is None or row.high is None else f"{as_text(row.low)} to {as_text(row.high)}"
+
+
+def disagreements(rows: Sequence[Row]) -> list[str]:
+    """One line on each cell that is worse than published or else than it, and on each that could not be run."""
     lines = []
     for row in rows:
-        if row.verdict in ("below", "differs") and row.never:
-            lines.append(f"{row.cell}: not reached in {row.never} of {row.seeds} seeds (published {row.published:g})")
-        elif row.verdict in ("below", "differs") and row.ours is not None and row.published is not None:
-            worse = "under" if row.ours < row.published else "over"
-            lines.append(f"{row.cell}: {as_text(row.ours)} is {as_text(abs(row.published - row.ours))} {worse} the "
-                         f"published {row.published:g} (tolerance {row.tolerance:g})"
-                         f"{f'; {row.note}' if row.note else ''}")
+        if row.verdict in ("worse", "differs", "not met"):
+            lines.append(f"{row.cell}: {remark(row)}")
         elif row.problem:
             lines.append(f"{row.cell}: a run failed: {row.problem}")
     return lines
+
+
+def ranking_line(found: Agreement) -> str:
+    """Whether a table ranks its methods as the source does, in a sentence."""
+    spread = "no interval, as cells have one seed" if found.low is None or found.high is None else \
+        f"90 % interval {found.low:.2f} to {found.high:.2f}"
+    return (f"Same ranking as the source? Kendall's tau-b {found.tau:.2f} ({spread}): {found.alike} of the "
+            f"{found.pairs} pairs that the source ranks come out in its order ({', '.join(found.methods)}; "
+            f"{found.problems} {'problem' if found.problems == 1 else 'problems'}).")
+
+
+def fate_of(claim: Fared) -> str:
+    """'confirmed', 'refuted (other data)' or 'open (one seed)'."""
+    missing = next((one.why for one in claim.statements if one.why), "")
+    known = [missing] if claim.fate == "open" and missing else []
+    known += ["other data"] if claim.other_data else []
+    return claim.fate + (f" ({', '.join(known)})" if known else "")
 
 
 @contextmanager
@@ -161,7 +197,7 @@ def _table(title: str, *columns: str) -> Table:
                   header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in ("published", "ours", "finished") else "left",
-                         no_wrap=column in ("study", "published", "ours", "verdict", "finished"))
+                         no_wrap=column in ("study", "published", "ours", "90 % interval", "verdict", "finished"))
     return table
 
 
@@ -199,57 +235,70 @@ def _points(rows: Sequence[Row]) -> Points:
     return points
 
 
-VERDICTS = ("reached", "below", "differs", "not comparable", "not run")
-
-
-def study_part(study: Study, kept: Kept, rows: Sequence[Row], contests: Sequence[Decided]) -> str:
-    """One study: its table of cells with published values, its contests, and what to know about them."""
-    published = [row for row in rows if row.published is not None]
-    others = len(rows) - len(published)
-    parts = [f"### {study.title}", f"{study.source}. {_made(kept)}"]
+def study_part(one: Answered, kept: Kept) -> str:
+    """One study: its table of published values, its contests, its rankings, and what to know about them."""
+    published = [row for row in one.rows if row.published is not None]
+    others = [row for row in one.rows if row.published is None and row.required is None]
+    parts = [f"### {one.study.title}", f"{one.study.source}. {_made(kept)}"]
     if published:
-        cells = [[row.cell, f"{row.published:g}", ours(row), row.verdict, remark(row)] for row in published]
-        parts.append(_page_table(["cell", "published", "ours", "verdict", "remark"], cells))
-    if contests:
+        cells = [[row.cell, aim(row), ours(row), ends(row), "repeats" if row.repeats else row.verdict, remark(row)]
+                 for row in published]
+        parts.append(_page_table(["cell", "published ± margin", "ours", "90 % interval", "verdict", "remark"], cells))
+    if one.contests:
         parts.append(_page_table(["contest", "published p", "ours", "p of means", "mean ranks", "verdict"],
-                            [_contest(contest) for contest in contests]))
+                                 [_contest(contest) for contest in one.contests]))
+    parts += [ranking_line(order) for order in one.orders]
     if others:
-        finished = sum(bool(row.seeds) for row in rows if row.published is None)
-        parts.append(f"{others} more cells have no published number ({finished} are run): "
-                     f"`tequio reproduce {study.name} --stored`.")
-    if study.notes:
-        parts.append("\n".join(f"- {_cell(note)}" for note in study.notes))
+        finished = sum(bool(row.seeds) for row in others)
+        parts.append(f"{len(others)} more cells have no published number ({finished} are run): "
+                     f"`tequio reproduce {one.study.name} --stored`.")
+    notes = [*(f"Margin of {margin.cells}: {margin.why}" for margin in one.study.margins), *one.study.notes]
+    if notes:
+        parts.append("\n".join(f"- {_cell(note)}" for note in notes))
     return "\n\n".join(parts)
 
 
-def summary_part(studies: Sequence[tuple[Study, Sequence[Row]]]) -> str:
+def summary_part(studies: Sequence[Answered]) -> str:
     """One line a study: how many published numbers it has and what became of them."""
-    lines = []
-    for study, rows in studies:
-        counts = Counter(str(row.verdict) for row in rows if row.published is not None)
-        if counts:
-            lines.append([study.name, str(sum(counts.values())), *(str(counts[verdict] or "") for verdict in VERDICTS)])
-    totals = ["all", *(str(sum(int(line[place] or 0) for line in lines)) for place in range(1, len(VERDICTS) + 2))]
-    return _page_table(["study", "published numbers", *VERDICTS], [*lines, totals])
+    counted = [(one.study.name, one.verdicts) for one in studies if one.verdicts]
+    total = sum((verdicts for _, verdicts in counted), Counter[str]())
+    lines = [[name, str(verdicts.total()), *(str(verdicts[verdict] or "") for verdict in VERDICTS)]
+             for name, verdicts in (*counted, ("all", total))]
+    return _page_table(["study", "published numbers", *VERDICTS], lines)
+
+
+def claims_part(studies: Sequence[Answered]) -> str:
+    """Every claim of the sources, with the difference it speaks of."""
+    lines = [[source, f"{claim.says} ({claim.where})", fate_of(claim),
+              "; ".join(filter(None, (claim.note, *map(_difference, claim.statements))))]
+             for source, claim in claims_of(studies)]
+    return _page_table(["source", "claim", "fate", "what the runs say"], lines)
+
+
+def requirements_part(studies: Sequence[Answered]) -> str:
+    """Bounds of our own, which are no published numbers."""
+    lines = [[one.study.name, row.cell, aim(row), ours(row), ends(row), row.verdict]
+             for one in studies for row in one.rows if row.required is not None]
+    return _page_table(["study", "cell", "required", "ours", "90 % interval", "verdict"], lines)
 
 
 def remark(row: Row) -> str:
     """One line on a number that disagrees, with what is known about it; else the note of the cell."""
-    told = []
-    if row.verdict in ("below", "differs") and row.published is not None:
+    found = []
+    aimed = row.required if row.required is not None else row.published
+    if row.verdict in ("worse", "differs", "not met") and aimed is not None:
         if row.never:
-            told.append(f"not reached in {row.never} of {row.seeds} seeds")
+            found.append(f"not reached in {row.never} of {row.seeds} seeds")
         elif row.ours is not None:
-            side = "under" if row.ours < row.published else "over"
-            told.append(f"{abs(row.published - row.ours):.4g} {side} (tolerance {row.tolerance:g})"
-                        + (", within two standard errors" if _within_chance(row) else ""))
-    return "; ".join([*told, *([row.note] if row.note else [])])
+            found.append(f"{abs(aimed - row.ours):.3g} {'under' if row.ours < aimed else 'over'}")
+    repeated = f"counted as {row.repeats}, {row.verdict}" if row.repeats else ""
+    return "; ".join(filter(None, (*found, repeated, row.note)))
 
 
-def _within_chance(row: Row) -> bool:
-    """Whether the distance is one that other seeds could close."""
-    return row.sd is not None and row.ours is not None and row.published is not None and \
-        abs(row.published - row.ours) <= 2 * row.sd / sqrt(row.seeds)
+def _difference(one: Checked) -> str:
+    if one.difference is None or one.low is None or one.high is None:
+        return f"{one.text}: {one.why}"
+    return f"{one.text}: {as_text(one.difference)} ({as_text(one.low)} to {as_text(one.high)})"
 
 
 def _contest(contest: Decided) -> list[str]:

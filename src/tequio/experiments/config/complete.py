@@ -134,13 +134,18 @@ def resolved_toml(config: Config) -> str:
     return write_toml(resolved(config))
 
 
-def config_hash(config: Config) -> str:
-    """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
+def hashed(config: Config) -> Given:
+    """What of the complete config decides the numbers, as plain data."""
     plain = {key: value for key, value in resolved(config).items() if key not in _NOT_HASHED}
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     if not config.policy:
         del plain["policy"]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return plain
+
+
+def config_hash(config: Config) -> str:
+    """Identifies the numbers a run will give: two runs of one hash differ in speed and place at most."""
+    return hashlib.sha256(json.dumps(hashed(config), sort_keys=True).encode()).hexdigest()
 
 
 def data_hash(config: Config) -> str:
