@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from enum import Enum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tequio.errors import PermissionDenied
 from tequio.federation import payload as payloads
-from tequio.privacy.growing_file import GrowingFile
+from tequio.privacy.growing_file import GrowingFile, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +29,26 @@ if TYPE_CHECKING:
 
 ENDING = ".atoms.jsonl"
 MOST_REFUSALS = 5
+QUESTIONS = "questions"
+"""The setting of a party's own that says where it writes down what it answers, and whom: see `AtomLedger`."""
+
+
+class Refusal(Enum):
+    """Why a question is not answered."""
+
+    REFUSED = "refused"
+    LOCKED = "locked"
+
+    def error(self, floor: int) -> PermissionDenied:
+        """As whoever asked may read it."""
+        if self is Refusal.REFUSED:
+            return PermissionDenied("together with earlier questions this one would single out fewer than "
+                                    f"{floor} rows",
+                                    remedy="ask along the lines of earlier questions")
+        return PermissionDenied(f"{MOST_REFUSALS} questions about these rows were refused, and no further ones are "
+                                "answered", remedy="the parties' owners decide: they can read what was asked in the "
+                                                   f"file that ends with '{ENDING}', and move it away")
+
 
 Labels = NDArray[np.int64]
 """For each row a number: rows with the same number are treated alike."""
@@ -54,30 +75,21 @@ class AtomLedger(GrowingFile):
         self._rows = rows
         super().__init__(folder / f"{fingerprint}{ENDING}")
 
-    def answered(self, digest: str) -> Payload | None:
-        """The reply that was given to this very question before."""
-        with self._at_work(to_write=False):
-            stored = self._replies.get(digest)
-        return None if stored is None else payloads.decode(stored)
-
-    def require_open(self, by: str) -> None:
-        """Refuse an analyst whose questions were refused too often."""
-        with self._at_work(to_write=False):
-            self._require_open(by)
-
     def answer(self, digest: str, by: str, sets: Sequence[Labels], reply: Payload, floor: int, *, run: str = "",
-               question: str = "", empty: bool = False) -> Payload:
-        """Write down what is answered before it leaves, or refuse it. What was asked before gets the same reply."""
+               question: str = "", empty: bool = False) -> Payload | Refusal:
+        """The reply, written down before it leaves; the one that was given before, where the question was asked before;
+        or a refusal, of which the same question makes one."""
         with self._at_work():
             if digest in self._replies:
                 return payloads.decode(self._replies[digest])
-            self._require_open(by)
+            if len(self._refusals.get(by, ())) >= MOST_REFUSALS:
+                return Refusal.LOCKED
             atoms = refined(self._atoms, sets)
-            facts = {"by": by, "run": run, "question": question}
+            facts = {"by": by, "run": run, "question": question, "at": now()}
             if empty or smallest(atoms) < floor:
-                self._write({"refused": digest, **facts})
-                raise PermissionDenied(f"together with earlier questions this one would single out fewer than {floor} "
-                                       "rows", remedy="ask along the lines of earlier questions")
+                if digest not in self._refusals.get(by, ()):
+                    self._write({"refused": digest, **facts})
+                return Refusal.REFUSED
             content = payloads.encode(reply)
             self._write({"answered": digest, **facts, "atoms": _packed(atoms), "reply": _text(content)})
             return payloads.decode(content)
@@ -86,12 +98,6 @@ class AtomLedger(GrowingFile):
         """The atoms of all rows so far."""
         with self._at_work(to_write=False):
             return self._atoms.copy()
-
-    def _require_open(self, by: str) -> None:
-        if len(self._refusals.get(by, ())) >= MOST_REFUSALS:
-            raise PermissionDenied(f"{MOST_REFUSALS} questions about these rows were refused, and no further ones are "
-                                   "answered", remedy="the party's owner decides: read what was asked in the file that "
-                                                      f"ends with '{ENDING}' and move it away")
 
     def _forget(self) -> None:
         self._atoms: Labels = np.zeros(self._rows, dtype=np.int64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil, inf, isfinite, log10
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +19,7 @@ from scipy import sparse
 from tequio.data.mapped import row_blocks
 from tequio.errors import PermissionDenied
 from tequio.privacy.accounting import Accountant, Release, Spent, epsilon_of
-from tequio.privacy.growing_file import GrowingFile
+from tequio.privacy.growing_file import GrowingFile, now
 from tequio.privacy.ledger import Context, Entry
 from tequio.registry import from_plain
 
@@ -121,7 +120,7 @@ class DatasetLedger(GrowingFile):
             if digest and (run, by, digest) in self._charged:
                 return
             self._check(spent, run, task, epsilon, delta)
-            entry = LedgerEntry(run, by, task, round, mechanism, dict(spent), digest, federation, unit, at=_now())
+            entry = LedgerEntry(run, by, task, round, mechanism, dict(spent), digest, federation, unit, at=now())
             self._write(entry.to_plain())
 
     def record(self, spent: Spent, *, run: str, mechanism: str, unit: str, digest: str = "") -> None:
@@ -129,7 +128,7 @@ class DatasetLedger(GrowingFile):
         with self._at_work():
             before = self._bills.get(run)
             if before is None or (before.spent, before.digest) != (spent, digest):
-                entry = LedgerEntry(run, HERE, "", 0, mechanism, dict(spent), digest, "", unit, True, _now())
+                entry = LedgerEntry(run, HERE, "", 0, mechanism, dict(spent), digest, "", unit, True, now())
                 self._write(entry.to_plain())
 
     def start_anew(self) -> None:
@@ -137,7 +136,7 @@ class DatasetLedger(GrowingFile):
         if self.path.exists():
             with self._at_work():
                 if self._entries:
-                    self._write({"anew": _now()})
+                    self._write({"anew": now()})
 
     def entries(self) -> list[LedgerEntry]:
         """Every line that counts, oldest first."""
@@ -196,7 +195,7 @@ class DatasetLedger(GrowingFile):
                 digest = sha256(content).hexdigest()
                 if spent and (run, "coordinator", digest) not in self._charged:
                     entry = LedgerEntry(run, "coordinator", "", 0, f"taken over from {book.name}", spent, digest,
-                                        at=_now())
+                                        at=now())
                     self._write(entry.to_plain())
         book.rename(book.with_suffix(".json.taken-over"))
 
@@ -300,8 +299,3 @@ def _rounded_up(value: float) -> float:
     """To three digits, and never down."""
     step = 10.0 ** (ceil(log10(value)) - 3) if value > 0 else 1.0
     return ceil(value / step) * step
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-

@@ -10,6 +10,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from tequio.errors import RunError
@@ -103,3 +104,8 @@ def _wait_for(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except (ImportError, OSError):
         return  # some systems and some network folders know no locks
+
+
+def now() -> str:
+    """When a line is written."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

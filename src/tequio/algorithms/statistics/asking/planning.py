@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tequio.algorithms.analytics.asking.grammar import comparisons
+from tequio.algorithms.statistics.asking.grammar import comparisons
 from tequio.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.algorithms.analytics.asking.grammar import Key, Question, Value
+    from tequio.algorithms.statistics.asking.grammar import Key, Question, Value
     from tequio.data.dataset import Schema
 
 MOST_CELLS = 10_000

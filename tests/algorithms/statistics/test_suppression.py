@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tequio.algorithms.analytics.asking.grammar import Key
-from tequio.algorithms.analytics.asking.suppression import Published, bounds_of, suppressed
+from tequio.algorithms.statistics.asking.grammar import Key
+from tequio.algorithms.statistics.asking.suppression import Published, bounds_of, suppressed
 from tequio.errors import DataError
 
 A, B = Key("a"), Key("b")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from tequio.algorithms.analytics.asking.grammar import Both, Not
 from tequio.algorithms.analytics.columns import in_groups
+from tequio.algorithms.statistics.asking.grammar import Both, Not
 from tequio.errors import DataError
 from tequio.learners.learner import flat_features
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.algorithms.analytics.asking.grammar import Compare, Condition, Measure
-    from tequio.algorithms.analytics.asking.planning import Column, Plan
+    from tequio.algorithms.statistics.asking.grammar import Compare, Condition, Measure
+    from tequio.algorithms.statistics.asking.planning import Column, Plan
     from tequio.data.dataset import Dataset
 
 

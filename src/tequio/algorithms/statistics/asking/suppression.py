@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from tequio.algorithms.analytics.asking.planning import MOST_CELLS
+from tequio.algorithms.statistics.asking.planning import MOST_CELLS
 from tequio.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tequio.algorithms.analytics.asking.grammar import Key
+    from tequio.algorithms.statistics.asking.grammar import Key
 
 MOST_AUDITS = 50
 

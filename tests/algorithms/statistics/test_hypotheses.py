@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tequio.algorithms.analytics import hypotheses as h
+from tequio.algorithms.statistics import hypotheses as h
 from tequio.errors import DataError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tequio.algorithms.analytics.meta_analysis import PowerSums, Study, between, meta_analysis, meta_of_sums
+from tequio.algorithms.statistics.meta_analysis import PowerSums, Study, between, meta_analysis, meta_of_sums
 from tequio.errors import DataError
 
 BCG = np.array([[4, 119, 11, 128], [6, 300, 29, 274], [3, 228, 11, 209], [62, 13536, 248, 12619], [33, 5036, 47, 5761],
