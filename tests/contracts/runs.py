@@ -20,7 +20,7 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
             "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
-WITHOUT_LEARNER = {"kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
+WITHOUT_LEARNER = {"ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
                    "vertical-poisson"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
@@ -42,7 +42,7 @@ ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertica
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 WITHOUT_LOCAL = {"statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
                  "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
-                 "xgboost-cyclic"}
+                 "xgboost-cyclic", "ask"}
 
 
 def config_of(name: str) -> dict[str, Any]:

@@ -291,7 +291,7 @@ def wrong_shape(payload):
 WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
            "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl", "fedgbdt",
                               "statistics", "timing", "vertical-forest", "vertical-linear", "vertical-logistic",
-                              "vertical-poisson", "voting"},
+                              "vertical-poisson", "voting", "ask"},
            "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",
                            "statistics", "timing", "xgboost-bagging", "xgboost-cyclic"}}
 

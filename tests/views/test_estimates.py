@@ -79,7 +79,7 @@ def test_files_are_written_by_their_ending(tmp_path):
     for ending in ("html", "tex", "csv", "json"):
         save_estimates(FOUND, tmp_path / f"table.{ending}")
         assert (tmp_path / f"table.{ending}").stat().st_size > 100
-    with pytest.raises(ConfigError, match="cannot be saved as 'table[.]docx'; end the name in one of: [.]html"):
+    with pytest.raises(ConfigError, match=r"cannot be saved as 'table[.]docx'; end the name in one of: [.]html"):
         save_estimates(FOUND, Path("table.docx"))
 
 

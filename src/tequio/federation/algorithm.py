@@ -143,9 +143,6 @@ class Algorithm(ABC):
     own_training: ClassVar[bool] = True
     """Whether a party may train in a way of its own (`overrides.NAME.local`); says nothing without a field `local`."""
 
-    takes: ClassVar[frozenset[str]] = frozenset()
-    """What columns it takes as they are, where it has no learner that says so: number, category, missing."""
-
     offers_learners: ClassVar[bool] = False
     """Whether a party may choose a learner of its own (`overrides.NAME.learner`)."""
 

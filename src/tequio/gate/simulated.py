@@ -22,6 +22,7 @@ from tequio.gate.gate import Gate, PartyRows, judge_run, what_it_reveals
 from tequio.gate.policy import as_policy, policy_file, read_policy
 from tequio.gate.release import released
 from tequio.noise.coins import Coins
+from tequio.privacy.atoms import QUESTIONS
 from tequio.privacy.psi.limits import LIMITS, IntersectionLog
 from tequio.registry import COMPONENT_KEY
 
@@ -66,6 +67,7 @@ class GatedEngine:
     run: str
     ledger_of: Callable[[str], DatasetLedger] | None = None
     only_try: bool = False
+    questions_of: Callable[[str], Mapping[str, str]] | None = None
     seen: dict[str, Seen] = field(default_factory=dict)
     spent: dict[int, dict[int, Spent]] = field(default_factory=dict)
     _population: Population | None = None
@@ -84,8 +86,11 @@ class GatedEngine:
             wants[SMALL_CELLS] = self.policy.small_cells
         if population.partition.columns is not None:
             wants[LIMITS] = self.policy.intersections(Path())
+        own = self.questions_of
         self.engine.open(population if not wants else replace(population, overrides={
-            party: {**population.overrides.get(party, {}), **wants} for party in range(len(population))}))
+            party: {**population.overrides.get(party, {}), **wants,
+                    **({} if own is None else {QUESTIONS: own(population.name(party))})}
+            for party in range(len(population))}))
         for party in range(min(len(population), _MOST_NAMES_IN_ROSTER)):
             try:
                 judge_run(self.policy, self._gate(party).announcement, "here", self._gate(party).rows.all)

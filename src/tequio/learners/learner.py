@@ -222,8 +222,11 @@ class Selective(Protocol):
 def takes_of(learner: object, algorithm: object = None) -> frozenset[str]:
     """What columns may hold where this learner is trained by this algorithm: number, category, missing.
 
-    A learner that says nothing takes numbers. An algorithm that can do less than its learner says so in the same way.
+    A learner that says nothing takes numbers. An algorithm that can do less than its learner says so in the same way;
+    without a learner it speaks for itself.
     """
+    if learner is None:
+        return algorithm.takes if isinstance(algorithm, Selective) else frozenset()
     takes = learner.takes if isinstance(learner, Selective) else frozenset({"number"})
     return takes & algorithm.takes if isinstance(algorithm, Selective) else takes
 

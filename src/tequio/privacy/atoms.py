@@ -75,7 +75,7 @@ class AtomLedger(GrowingFile):
         self._rows = rows
         super().__init__(folder / f"{fingerprint}{ENDING}")
 
-    def answer(self, digest: str, by: str, sets: Sequence[Labels], reply: Payload, floor: int, *, run: str = "",
+    def answer(self, digest: str, by: str, sets: Sequence[Labels], reply: Payload, floor: int, *,
                question: str = "", empty: bool = False) -> Payload | Refusal:
         """The reply, written down before it leaves; the one that was given before, where the question was asked before;
         or a refusal, of which the same question makes one."""
@@ -85,7 +85,7 @@ class AtomLedger(GrowingFile):
             if len(self._refusals.get(by, ())) >= MOST_REFUSALS:
                 return Refusal.LOCKED
             atoms = refined(self._atoms, sets)
-            facts = {"by": by, "run": run, "question": question, "at": now()}
+            facts = {"by": by, "question": question, "at": now()}
             if empty or smallest(atoms) < floor:
                 if digest not in self._refusals.get(by, ()):
                     self._write({"refused": digest, **facts})

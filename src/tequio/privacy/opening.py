@@ -208,8 +208,8 @@ def _about_algorithm(mechanism: Mechanism, algorithm: Algorithm, context: Contex
     name = name_of(type(algorithm))
     if disclosure is None and "updates" not in algorithm.sends:
         yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: set "
-               "algorithm.minimum_count = 1 and what bounds its sums (bounds of 'statistics', centroids and radius of "
-               f"'kmeans', low and high of 'histogram-gbdt'), or see: tequio show {name}")
+               "algorithm.minimum_count = 1 and what bounds its sums (bounds of 'statistics', scales of 'ask', "
+               f"centroids and radius of 'kmeans', low and high of 'histogram-gbdt'), or see: tequio show {name}")
     elif disclosure is None:
         yield (f"with these settings the algorithm '{name}' lets more cross than clipping and noise bound: set "
                f"algorithm = 'fedavg' (or 'fedprox', 'fedadam'), or see: tequio show {name}")

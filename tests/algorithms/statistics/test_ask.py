@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import tequio
-from tequio.errors import ConfigError, PermissionDenied
+from tequio.errors import ConfigError, PermissionDenied, TequioError
 
 SCALES = {"age": [0, 100, 5], "bmi": [10, 60, 0.5]}
 CITIES = np.array(["Oaxaca", "Puebla", "Tuxtla"])
@@ -28,8 +28,9 @@ def table(tmp_path_factory):
 def ask(table, *questions, out=None, scales=SCALES, stages=(), **more):
     algorithm = {"name": "ask", "questions": list(questions), "scales": scales, **more.pop("algorithm", {})}
     return tequio.run(algorithm=algorithm, rounds=1, stages=list(stages), engine={"name": "local", "workers": 1},
-                      data={"name": "csv", "path": str(table[0]), "target": "ill", "group": "hospital", "missing": "keep", "partition": "natural",
-                            "test": 0.0, "split": {"validation": 0.0, "test": 0.0}},
+                      data={"name": "csv", "path": str(table[0]), "target": "ill", "group": "hospital",
+                            "missing": "keep", "partition": "natural", "test": 0.0,
+                            "split": {"validation": 0.0, "test": 0.0}},
                       output={"folder": str(out or table[0].parent / "runs")}, **more).model
 
 
@@ -82,9 +83,10 @@ def test_small_cells_are_suppressed_and_never_0(table):
 
 
 def test_totals_may_be_exact_and_the_coordinator_withholds(table):
-    """Parties that leave nothing out, under a hidden sum: what is small in total is withheld, with what shows it."""
+    """Parties that leave nothing out, under a hidden sum: what is small in total is withheld with what shows it."""
     question = "count by city, bin(age, 20)"
-    rows = ask(table, question, stages=["secure-sum"], algorithm={"minimum_count": 1, "floor": 25})["answers"][0]["rows"]
+    model = ask(table, question, stages=["secure-sum"], algorithm={"minimum_count": 1, "floor": 25})
+    rows = model["answers"][0]["rows"]
     counts = table[1].assign(young=table[1].age < 20).groupby(["city", "young"]).size()
     shown = {(row["city"], row["bin(age)"] == "< 20"): row["count"] for row in rows}
     small = {cell for cell, count in counts.items() if count < 25}
@@ -97,7 +99,7 @@ def test_totals_may_be_exact_and_the_coordinator_withholds(table):
 
 
 def test_questions_of_one_run_are_held_against_each_other(table):
-    with pytest.raises(PermissionDenied, match="together with earlier questions this one would single out fewer than 10"):
+    with pytest.raises(PermissionDenied, match="together with earlier questions this one would single out"):
         ask(table, "count where age < 60", "count where age < 60 or (age < 65 and sex = 'F' and city = 'Tuxtla')")
 
 
@@ -108,3 +110,41 @@ def test_what_does_not_fit_is_refused_before_anybody_is_asked(table):
             ask(table, "count", question)
     with pytest.raises(ConfigError, match="minimum_count = 20 is above"):
         ask(table, "count", algorithm={"minimum_count": 20})
+
+
+POLICY = {"minimum_rows": 20, "minimum_count": 10}
+
+
+def test_under_a_policy_questions_of_all_runs_are_held_against_each_other(table, tmp_path):
+    first = ask(table, "count where age < 60", out=tmp_path, policy=POLICY)
+    again = ask(table, "count  where  age<60", out=tmp_path, policy=POLICY, seed=4)
+    assert first["answers"][0]["rows"][0].items() == again["answers"][0]["rows"][0].items()
+    for value in range(5):
+        with pytest.raises(PermissionDenied, match="would single out fewer than 10 rows"):
+            ask(table, f"count where age < 60 or (age < 65 and bmi < {27 + value / 2} and sex = 'F')", out=tmp_path,
+                policy=POLICY)
+    with pytest.raises(PermissionDenied, match="5 questions about these rows were refused, and no further ones"):
+        ask(table, "count by sex", out=tmp_path, policy=POLICY)
+    assert ask(table, "count where age < 60", out=tmp_path, policy=POLICY)["answers"] == first["answers"]
+    files = sorted(file.name for file in (tmp_path / "ledgers").iterdir())
+    assert len(files) == 4
+    assert all(name.endswith(".atoms.jsonl") for name in files)
+
+
+def test_a_policy_tightens_and_never_loosens(table, tmp_path):
+    rows = ask(table, "count by city, sex, bin(age, 20)", out=tmp_path, algorithm={"floor": 40},
+               policy={"minimum_count": 40})["answers"][0]["rows"]
+    assert all(row["count"] == "suppressed" or row["count"] >= 40 for row in rows)
+    with pytest.raises(TequioError, match="may stand for fewer than 40 rows"):
+        ask(table, "count", out=tmp_path, algorithm={"floor": 10, "minimum_count": 1}, policy={"minimum_count": 40})
+
+
+def test_noise_is_paid_for_and_errors_are_reported(table, tmp_path):
+    noised = {"stages": [{"name": "dp-sums"}], "privacy": {"epsilon": 4.0}, "out": tmp_path}
+    row = ask(table, "count, mean(age) where age >= 40", **noised)["answers"][0]["rows"][0]
+    pooled = table[1][table[1].age >= 40]
+    assert 0 < row["count_se"] < 20
+    assert abs(row["count"] - len(pooled)) < 5 * row["count_se"]
+    assert abs(row["mean(age)"] - pooled.age.mean()) < 5 * row["mean(age)_se"] < 10
+    with pytest.raises(ConfigError, match="scales of 'ask'"):
+        ask(table, "mean(age)", scales={}, **noised)

@@ -385,6 +385,11 @@ class PartyHome:
         """The audit log."""
         return self.folder / "audit.jsonl"
 
+    @property
+    def own_ledgers(self) -> Path:
+        """Where what was spent and answered is written down, for all of this user's parties."""
+        return private_folder(ledgers_folder())
+
     def ledger(self, fingerprint: str) -> DatasetLedger:
         """What was spent on the rows of that fingerprint, by every run of every federation of this user's parties."""
         from tequio.privacy.dataset_ledger import DatasetLedger
@@ -393,7 +398,7 @@ class PartyHome:
         known = json.loads(path.read_bytes()) if path.exists() else []
         if fingerprint not in known:
             write_private(path, json.dumps([*known, fingerprint]).encode())
-        ledger = DatasetLedger(private_folder(ledgers_folder()), fingerprint)
+        ledger = DatasetLedger(self.own_ledgers, fingerprint)
         ledger.take_over(self.folder / "budget.json")
         return ledger
 

@@ -57,6 +57,7 @@ from tequio.gate.release import released
 from tequio.noise.coins import Coins
 from tequio.privacy.aggregation.identities import public_half
 from tequio.privacy.aggregation.one_way import erase_secrets
+from tequio.privacy.atoms import QUESTIONS
 from tequio.privacy.dataset_ledger import fingerprint_of
 from tequio.privacy.psi.limits import LIMITS, SETTLES, IntersectionLog
 from tequio.privacy.updates import PROTOCOL_TASKS
@@ -302,9 +303,17 @@ class Site:
 
     def _ledger_of_rows(self) -> DatasetLedger:
         """What was spent on this party's rows."""
+        return self._home.ledger(self._key_of_rows)
+
+    def _questions(self) -> dict[str, str]:
+        """Where answered questions about this party's rows are written down, and who asks."""
+        return {"folder": str(self._home.own_ledgers), "rows": self._key_of_rows,
+                "by": self._authority or "coordinator"}
+
+    @property
+    def _key_of_rows(self) -> str:
         holding = self._holding
-        return self._home.ledger(fingerprint_of(holding.dataset) if isinstance(holding, OwnRows) else
-                                 f"{holding.share}-{holding.name}")
+        return fingerprint_of(holding.dataset) if isinstance(holding, OwnRows) else f"{holding.share}-{holding.name}"
 
     def _what_tasks_reveal(self, gate: Gate) -> list[Document]:
         """For the person who decides: each task that the run may ask for, what its reply says about rows, and what is
@@ -324,7 +333,8 @@ class Site:
                                       LEAST_COHORT: policy.minimum_parties,
                                       SMALL_CELLS: policy.small_cells, STEADY_TRAINING: policy.budget is not None,
                                       STEADY_EVALUATION: policy.metrics != "exact",
-                                      LIMITS: policy.intersections(self._home.folder)}
+                                      LIMITS: policy.intersections(self._home.folder),
+                                      QUESTIONS: self._questions()}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:

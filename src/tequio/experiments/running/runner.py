@@ -420,18 +420,22 @@ def gated(config: Config, folder: Path, scenario: Scenario, engine: Engine, *, o
     """The engine with the config's policy in front of every simulated party."""
     announcement = announcement_of(config, folder, {"schema": schema_to_json(scenario.population.schema)},
                                    scenario.algorithm)
-    policy, ledger_of = policy_of(config.policy), None
-    if policy.budget is not None and not only_try:
+    policy, ledger_of, questions_of = policy_of(config.policy), None, None
+    if policy.protects_rows and not only_try:
         fingerprint, place = fingerprint_of(scenario.population.dataset), Path(config.output.folder) / LEDGERS
-        place.mkdir(parents=True, exist_ok=True)
 
-        def ledger_of(party: str) -> DatasetLedger:
-            return DatasetLedger(place, sha256(f"{fingerprint} {party}".encode()).hexdigest())
+        def own(party: str) -> str:
+            return sha256(f"{fingerprint} {party}".encode()).hexdigest()
+
+        questions_of = lambda party: {"folder": str(place), "rows": own(party)}  # noqa: E731
+        if policy.budget is not None:
+            place.mkdir(parents=True, exist_ok=True)
+            ledger_of = lambda party: DatasetLedger(place, own(party))  # noqa: E731
 
     facts = dict(announcement.facts)
     # What hostile parties do is their own idea, and nobody announces it.
     facts["components"] = [sent for sent in facts["components"] if sent[COMPONENT_KEY] != ["stage", "attack"]]
-    return GatedEngine(engine, policy, facts, folder.name, ledger_of, only_try=only_try)
+    return GatedEngine(engine, policy, facts, folder.name, ledger_of, only_try, questions_of)
 
 
 def describe_environment() -> Plain:

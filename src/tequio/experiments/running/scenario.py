@@ -142,7 +142,7 @@ def check_columns(population: Population, algorithm: Algorithm) -> None:
 def with_steps(config: Config, population: Population, algorithm: Algorithm) -> Config:
     """The config with the steps that `auto` stands for, now that the table and the learner are known."""
     learner = algorithm.components.learner
-    takes = algorithm.takes if learner is None else takes_of(learner, algorithm)
+    takes = takes_of(learner, algorithm)
     steps = settled(config.data.steps, population.dataset, takes, may_widen=population.partition.columns is None,
                     flags=config.data.prepare_scope == "federated")  # apart, parties would not flag the same columns
     return config.model_copy(update={"data": config.data.model_copy(update={"prepare": steps})})

@@ -75,7 +75,6 @@ class _Questions:
     folder: str
     rows: str = ""
     by: str = "here"
-    run: str = ""
 
 
 @task("ask: table", settings=AskSettings, reply=SumsReply, reveals=Sums(guarded=True))
@@ -129,6 +128,5 @@ def _answer(party: Party, plan: Plan, settings: AskSettings, least: int,
     place = _Questions(**given)
     ledger = AtomLedger(Path(place.folder), place.rows or fingerprint_of(rows), len(rows))
     digest = digest_of(plan.question, sorted(settings.scales.items()), plan.parties, least, floor)
-    found = ledger.answer(digest, place.by, sets, shown.blocks, floor, run=place.run, question=settings.question,
-                          empty=empty)
+    found = ledger.answer(digest, place.by, sets, shown.blocks, floor, question=settings.question, empty=empty)
     return found if isinstance(found, Refusal) else dict(found)
