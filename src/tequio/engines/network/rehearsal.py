@@ -182,9 +182,9 @@ class _Stand(Site):
         """A copy of the party's own ledger, as it was when the rehearsal began."""
         return DatasetLedger(self._home.folder, _LEDGER)
 
-    def _questions(self) -> dict[str, str]:
+    def _answered(self) -> dict[str, str]:
         """Beside that copy: made-up rows have no questions of their own."""
-        return {**super()._questions(), "folder": str(self._home.folder)}
+        return {**super()._answered(), "folder": str(self._home.folder)}
 
 
 class _Notes(Telemetry):

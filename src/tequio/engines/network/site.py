@@ -305,7 +305,7 @@ class Site:
         """What was spent on this party's rows."""
         return self._home.ledger(self._key_of_rows)
 
-    def _questions(self) -> dict[str, str]:
+    def _answered(self) -> dict[str, str]:
         """Where answered questions about this party's rows are written down, and who asks."""
         return {"folder": str(self._home.own_ledgers), "rows": self._key_of_rows,
                 "by": self._authority or "coordinator"}
@@ -334,7 +334,7 @@ class Site:
                                       SMALL_CELLS: policy.small_cells, STEADY_TRAINING: policy.budget is not None,
                                       STEADY_EVALUATION: policy.metrics != "exact",
                                       LIMITS: policy.intersections(self._home.folder),
-                                      QUESTIONS: self._questions()}
+                                      QUESTIONS: self._answered()}
         population = holding.population({**facts, "overrides": own})
         population = replace(population, overrides={told.index: own})
         if holding.share:

@@ -130,6 +130,8 @@ def _notes(plan: Plan, totals: Mapping[str, NDArray[Any]], rows: Sequence[Mappin
     if withheld:
         found.append(f"{withheld} {'number is' if withheld == 1 else 'numbers are'} suppressed, which is not to say 0")
     wide = dict.fromkeys(measure.column for measure in plan.question.measures if measure.kind in ("median", "quantile"))
-    found += [f"quantiles of '{name}' are known to a step of {plan.columns[name].scale[2]:g}, with values in groups of "
-              "neighbours" for name in wide if plan.columns[name].scale is not None]  # type: ignore[index]
+    for name in wide:
+        edges = plan.columns[name].edges
+        found.append(f"quantiles of '{name}' are known to a step of {edges[1] - edges[0]:g}, with values in groups of "
+                     "neighbours")
     return found
