@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tequio.experiments.api import load, run, sweep
     from tequio.experiments.comparing.comparing import compare
     from tequio.experiments.explaining.explaining import explain
+    from tequio.experiments.forgetting import forget
     from tequio.experiments.inspecting import inspect
     from tequio.experiments.predicting import predict
     from tequio.experiments.searching import search
@@ -65,6 +66,7 @@ _HOMES = {
     "compare": "tequio.experiments.comparing.comparing",
     "explain": "tequio.experiments.explaining.explaining",
     "finish_round": "tequio.federation.averaging",
+    "forget": "tequio.experiments.forgetting",
     "inspect": "tequio.experiments.inspecting",
     "load": "tequio.experiments.api",
     "part": "tequio.federation.algorithm",
@@ -82,8 +84,8 @@ __all__ = ["Aggregator", "Algorithm", "AllParties", "Arrays", "Averaged", "Avera
            "Dataset", "Federation", "GradientLearner", "Learner", "Partition", "Party", "Payload", "Replies",
            "Reveals", "SelectionContext", "Selector", "Stage", "StageSpec", "State", "Sums", "TequioError",
            "TrainSettings", "TreeLearner", "Updates", "__version__", "averaging_round", "compare", "explain",
-           "finish_round", "inspect", "load", "part", "predict", "record", "register", "run", "search", "select",
-           "sweep", "task"]
+           "finish_round", "forget", "inspect", "load", "part", "predict", "record", "register", "run", "search",
+           "select", "sweep", "task"]
 
 
 def __getattr__(name: str) -> Any:

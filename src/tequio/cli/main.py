@@ -19,6 +19,7 @@ from tequio.cli import (
     export,
     fairness,
     flower,
+    forget,
     init,
     looking,
     models,
@@ -41,7 +42,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
     "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,
-    "verify": looking.verify, "data": data.app, "coordinator": coordinator.app,
+    "forget": forget.forget, "verify": looking.verify, "data": data.app, "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app,
     "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}

@@ -50,7 +50,8 @@ def list_models(folder: Folder = _FOLDER, as_json: Json = False) -> None:
     from tequio.models.outcomes import counts_by_version
     from tequio.models.registry import registries
 
-    found = {one.name: {**one.state, "outcomes": counts_by_version(one)} for one in registries(folder)}
+    found = {one.name: {**one.state, "outcomes": counts_by_version(one), "flagged": one.flags()}
+             for one in registries(folder)}
     if as_json:
         return typer.echo(json.dumps(found))
     if not found:
@@ -61,6 +62,7 @@ def list_models(folder: Folder = _FOLDER, as_json: Json = False) -> None:
         if state["candidate"]:
             stage = f"{state['share']:.0%} of ids" if state["share"] else "not on trial"
             parts.append(f"candidate {_with_count(state['candidate'], counts)}, {stage}")
+        parts += [f"version {number} is flagged: {why}" for number, why in state["flagged"].items()]
         typer.echo(f"{name:<20} {'; '.join(parts)}")
     return None
 

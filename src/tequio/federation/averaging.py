@@ -257,8 +257,21 @@ def averaged_buffers(algorithm: Averaging, federation: Federation, state: State,
 
 def select(algorithm: Any, federation: Federation, state: State) -> Choice:
     """The parties of this round. `finish_round` lets the selector see what came of it."""
-    context = _context(algorithm, federation, state, state.memory.get("selector", {}), "select")
-    choice: Choice = algorithm.selector.choose(replace(context, eligible=federation.reachable()))
+    selector, memory = algorithm.selector, state.memory.get("selector", {})
+
+    def choose(among: Federation, purpose: str) -> Choice:
+        context = _context(algorithm, among, state, memory, purpose)
+        choice: Choice = selector.choose(replace(context, eligible=among.reachable()))
+        return choice
+
+    if federation.left_out and selector.forgets(len(federation.eligible()), len(federation.left_out)):
+        # A draw that would have met a party that is left out is drawn again among the others, which gives these the
+        # chances of a federation that never had it, and leaves all rounds before it as they were (decision 23).
+        choice = choose(federation.whole(), "select")
+        if np.isin(choice.parties, federation.left_out).any():
+            choice = choose(federation, "select again")
+    else:
+        choice = choose(federation, "select")
     federation.record("selection", {"round": federation.round, "parties": choice.parties.tolist()})
     return choice
 

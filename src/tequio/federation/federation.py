@@ -163,6 +163,15 @@ class Federation:
             self._eligible = np.flatnonzero(allowed)
         return self._eligible
 
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Parties that the run is without."""
+        return self.population.left_out
+
+    def whole(self) -> Federation:
+        """The same federation as it would be with the parties that the run is without, to draw cohorts from."""
+        return replace(self, _eligible=np.union1d(self.eligible(), np.array(self.left_out, dtype=np.int64)))
+
     def reachable(self) -> NDArray[np.int64]:
         """The eligible parties that can be reached at this moment of virtual time; without a clock, all of them."""
         return self.eligible() if self.clock is None else self.clock.reachable(self.eligible())

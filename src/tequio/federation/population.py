@@ -80,7 +80,7 @@ class Roster:
 class Population:
     """Who the parties are and what each holds. `overrides` are per-party settings (its own hyper-parameters), `pinned`
     is the roster of parties that are not simulated, `split_seed` what the split follows from where that is not the
-    seed."""
+    seed. Those that are `left_out` keep their numbers, hold no row and are never asked."""
 
     dataset: Dataset
     partition: Partition
@@ -90,6 +90,7 @@ class Population:
     _views: OrderedDict[int, PartyData] = field(default_factory=OrderedDict, repr=False)
     pinned: Roster | None = None
     split_seed: int | None = None
+    left_out: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in RESERVED_NAMES:

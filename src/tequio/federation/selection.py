@@ -90,6 +90,12 @@ class Selector(ABC):
         """Whether it learns from what came of its choice."""
         return type(self).observe is not Selector.observe
 
+    def forgets(self, parties: int, absent: int) -> bool:
+        """Whether each round is a draw of its own that gives `parties` the same chances if `absent` more of them may be
+        drawn, and are not."""
+        return self.sampling == "poisson" or (
+            self.sampling == "fixed-size" and self.expected(parties + absent) == self.expected(parties))
+
     @abstractmethod
     def choose(self, context: SelectionContext) -> Choice:
         """Some of the eligible parties, in any order."""

@@ -158,9 +158,28 @@ class ModelRegistry:
             return int(state["candidate"])
 
     def require_use(self, number: int) -> None:
-        """Refuse to let a version answer that does not pass the gates of its use."""
+        """Refuse to let a version answer that is flagged, or does not pass the gates of its use."""
         version = self.version(number)
+        self.refuse_flagged(number)
         gating.require(self.name, self.gates.of_use(self, version))
+
+    def flag(self, sha256: str, why: str) -> list[Version]:
+        """Mark the versions that are this model, so that none of them is put into use any more."""
+        with locked(self.folder):
+            found = [version for version in self.versions() if version.sha256 == sha256]
+            for version in found:
+                self.audit.add("flagged", self.state, version=version.number, why=why)
+        return found
+
+    def flags(self) -> dict[int, str]:
+        """Versions that are not to be used any more, and why."""
+        return {entry["version"]: entry["why"] for entry in self.audit.entries() if entry["what"] == "flagged"}
+
+    def refuse_flagged(self, number: int) -> None:
+        """Refuse to put a version into use that was flagged."""
+        if number in self.flags():
+            raise ConfigError(f"version {number} of '{self.name}' is flagged: {self.flags()[number]}",
+                              remedy=f"add the run without it: tequio models add {self.name} RUN")
 
     def versions(self) -> list[Version]:
         """All that were added, the oldest first."""
@@ -247,6 +266,7 @@ class ModelRegistry:
                 raise ConfigError(f"the model '{self.name}' had no other version in production",
                                   remedy=f"promote one: tequio models promote {self.name}")
             self.check(earlier[-1])
+            self.refuse_flagged(earlier[-1])
             after = {**state, "production": earlier[-1], "share": 0.0, "trial": None}
             self.audit.add("rolled back", after, version=earlier[-1], why="set by hand")
         return self.version(earlier[-1])

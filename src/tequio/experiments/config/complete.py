@@ -19,6 +19,7 @@ from tequio.data.preprocessing import preparations
 from tequio.data.preprocessing.automatic import AUTO
 from tequio.errors import ConfigError, nearest
 from tequio.experiments.config.composition import PARTS, check_composition, check_parts, parts_taken
+from tequio.experiments.config.leaving import check_without
 from tequio.experiments.config.tables import Config, Data, Override
 from tequio.experiments.config.toml import Given, parse_setting, read_toml, write_toml
 from tequio.federation.federation import Rules
@@ -114,6 +115,7 @@ def complete(given: Mapping[str, object], *, source: str = "config") -> Config:
             training = registry.find("training", filled["local"]["name"]).component
             validate(training, dict(own.local), f"{source}: [overrides.{party}.local]")
     check_composition(whole)
+    check_without(whole, source)
     if whole.policy:
         policy_of(whole.policy)
     return whole
@@ -140,6 +142,7 @@ def hashed(config: Config) -> Given:
     plain["plugins"] = [Path(plugin).name for plugin in config.plugins]
     if not config.policy:
         del plain["policy"]
+    plain["data"] = _dealt(config)
     return plain
 
 
@@ -150,8 +153,13 @@ def config_hash(config: Config) -> str:
 
 def data_hash(config: Config) -> str:
     """Identifies who holds which rows: runs of one data hash may differ in what they do with them."""
-    plain = {"seed": config.seed, "data": resolved(config)["data"], "root": config.aggregator.get("root_rows", 0)}
+    plain = {"seed": config.seed, "data": _dealt(config), "root": config.aggregator.get("root_rows", 0)}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _dealt(config: Config) -> Given:
+    """The table [data] for a hash; who is left out is in it only where somebody is."""
+    return {key: value for key, value in resolved(config)["data"].items() if value or not key.startswith("without")}
 
 
 def copied(given: Mapping[str, object]) -> Given:

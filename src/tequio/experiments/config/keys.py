@@ -40,6 +40,8 @@ class DataKeys(TypedDict, total=False):
     feature_noise: NoiseKeys
     partition: Component
     split: SplitKeys
+    without: Sequence[str]
+    without_rows: Mapping[str, Sequence[int | str]]
 
 
 class EvaluationKeys(TypedDict, total=False):
@@ -86,6 +88,7 @@ class OutputKeys(TypedDict, total=False):
     folder: str
     checkpoint_every: int
     models_every: int
+    keep_every: int
     track: Sequence[Literal["mlflow", "tensorboard"]]
 
 

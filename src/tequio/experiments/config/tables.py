@@ -70,6 +70,9 @@ class Data(BaseModel):
         prepare_scope: parties share the statistics that the steps need (federated), or each uses its own (local)
         feature_noise: noise that each party's features carry; the coordinator's test rows stay clean
         partition: how the rows are dealt to parties
+        without: parties that the run never has: rows are dealt to all, and theirs are then taken out, so that all
+            others keep their rows, splits, names and random streams
+        without_rows: by a party's name, ids of rows that it never has
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -83,6 +86,8 @@ class Data(BaseModel):
     feature_noise: Noise = Field(default_factory=Noise)
     partition: Component = Field(default_factory=dict)
     split: Split = Field(default_factory=Split)
+    without: list[str] = Field(default_factory=list)
+    without_rows: dict[str, list[int | str]] = Field(default_factory=dict)
 
     @property
     def steps(self) -> list[Any]:
@@ -173,12 +178,15 @@ class Output(Table):
         folder: where run folders are made
         checkpoint_every: rounds from one checkpoint to the next (0: as often as is cheap)
         models_every: rounds from one kept model to the next, to see later how it came about (0: the last one only)
+        keep_every: rounds from one kept checkpoint to the next, to start again from it without a party that joined
+            later (0: the last one only)
         track: also write metrics to these trackers
     """
 
     folder: str = "runs"
     checkpoint_every: Count = 0
     models_every: Count = 0
+    keep_every: Count = 0
     track: list[Literal["mlflow", "tensorboard"]] = Field(default_factory=list)
 
 

@@ -146,6 +146,9 @@ def _refuse_simulation(config: Config) -> None:
     if config.data.steps and config.data.prepare_scope == "local":
         raise ConfigError("data.prepare_scope = 'local' is the parties' own business here",
                           remedy="let each party join with --prepare")
+    if config.data.without or config.data.without_rows:
+        raise ConfigError("data.without takes simulated parties out, and these are real",
+                          remedy="list the parties that take part in data.parties")
     if by_columns(config):
         refuse_common_preparation(config)
     if config.data.validation or config.aggregator.get("root_rows"):

@@ -168,8 +168,11 @@ class Run:
             except PartyError as error:
                 self._end_diverged(error, state)
                 break
-            if pace.due(self._federation.round) or self._situation.progress.reason or self._is_secret:
+            keeps = self._is_kept
+            if keeps or pace.due(self._federation.round) or self._situation.progress.reason or self._is_secret:
                 pace.took(self._save(state))
+                if keeps:
+                    store.keep_checkpoint(self._folder, self._federation.round)
             else:
                 self._recorder.flush()
         self._finish(state)
@@ -202,8 +205,9 @@ class Run:
         self._federation.round = checkpoint.round
         self._engine.restore(checkpoint.parties)
         # The rules are asked again, because rounds and stop rules may have been changed since.
+        rows = self._recorder.metrics.rows
         self._situation.progress = self._rules.judge(self._situation.progress, checkpoint.round,
-                                                     self._recorder.metrics.rows[-1], self._situation.seconds)
+                                                     rows[-1] if rows else {}, self._situation.seconds)
         self._let_others_end(checkpoint.state)
         self._recorder.event("resume", {**facts, "round": checkpoint.round})
         return checkpoint.state
@@ -261,6 +265,12 @@ class Run:
         """Whether a round cannot be played again as it was, so that each is saved before the next one shows it."""
         ledger = self._scenario.ledger
         return ledger is not None and ledger.mechanism.secret
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the checkpoint of this round stays when later ones follow."""
+        every = self._config.output.keep_every
+        return bool(every) and self._federation.round % every == 0
 
     def _let_ledger_know(self, state: State) -> None:
         """What the model looks like, so that a private round that nobody answers can release noise like any other.

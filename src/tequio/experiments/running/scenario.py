@@ -23,6 +23,7 @@ from tequio.data.preprocessing import Fitted, fit_and_prepare, preparations, set
 from tequio.errors import ConfigError, DataError
 from tequio.experiments.config.complete import GIVEN_DATA, build_named
 from tequio.experiments.running.headline import headline_of
+from tequio.experiments.running.leaving import without
 from tequio.experiments.running.limits import LEDGERS, check_rules, privacy_warnings, with_ledger
 from tequio.experiments.running.signs import loss_of_ignorance, signs_in_data
 from tequio.federation.algorithm import part_types, with_parts
@@ -102,9 +103,10 @@ def make_scenario(config: Config, dataset: Rows | None = None, *, dealt: Dealt |
     train, root = _root_rows(config, train)
     partition = build_named("partition", config.data.partition).deal(train, stream(config.seed, "partition"))
     partition.check()
+    partition, (raw, train), left_out = without(config.data, partition, (raw, train))
     partition, (raw, train), (test, validation, root) = _held_columns(partition, (raw, train), (test, validation, root))
     train, partition, facts = _with_noise(config, train, partition)
-    population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed)
+    population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed, left_out=left_out)
     check_columns(population, algorithm)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
@@ -334,7 +336,7 @@ def prepared(population: Population, kept: Kept, how: Data) -> tuple[Population,
     if population.partition.columns is not None:
         return _by_column(population, kept, steps)
     if how.prepare_scope == "federated":
-        return _together(population, kept, steps, [population.view(party).train for party in range(len(population))])
+        return _together(population, kept, steps, [population.view(party).train for party in _holding(population)])
     apart = [None if rows is None else fit_and_prepare(steps, [rows], [rows]) for rows in kept]
     population, own = _apart(population, steps)
     first = next((done[0] for done in apart if done is not None), Fitted())
@@ -351,17 +353,21 @@ def _together(population: Population, kept: Kept, steps: Sequence[Preparation],
 
 
 def _apart(population: Population, steps: Sequence[Preparation]) -> tuple[Population, dict[str, Fitted]]:
-    dealt = replace(population.partition, labels=None)
+    dealt, holding = replace(population.partition, labels=None), _holding(population)
     done = [fit_and_prepare(steps, [population.view(party).train], [dealt.view(population.dataset, party)])
-            for party in range(len(population))]
+            for party in holding]
     parts = [changed[0] for _, changed in done]
     if any(part.schema != parts[0].schema for part in parts):
         raise DataError("parties that prepare their rows apart end up with different columns",
                         remedy="set data.prepare_scope = 'federated'")
-    places = np.split(np.arange(sum(map(len, parts))), np.cumsum([len(part) for part in parts])[:-1])
-    dealt = Partition.of(places, names=dealt.names, categories=dealt.categories, labels=population.partition.labels)
-    own = {population.name(party): fitted for party, (fitted, _) in enumerate(done)}
+    dealt = replace(population.partition, rows=np.arange(sum(map(len, parts))))
+    own = {population.name(party): fitted for party, (fitted, _) in zip(holding, done, strict=True)}
     return _with(population, _stacked(parts), dealt), own
+
+
+def _holding(population: Population) -> list[int]:
+    """The parties that hold rows: all but those that the run is without."""
+    return np.flatnonzero(population.sizes).tolist()
 
 
 def _by_column(population: Population, kept: Kept, steps: Sequence[Preparation]) -> tuple[Population, Kept, Applied]:

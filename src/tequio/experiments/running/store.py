@@ -38,7 +38,8 @@ LABELS, PARTICIPATION = "labels.csv", "participation.csv"
 MESSAGES, LEAKAGE, PROBES, SHADOWS = "messages.csv", "leakage.csv", "probes.json", "shadows"
 ENVIRONMENT, SUMMARY, CHECKPOINT = "environment.json", "summary.json", "checkpoint"
 STOPPED, SCHEMA = "stopped.json", "schema.json"
-BASELINES, MODELS = "baselines", "models"
+BASELINES, MODELS, CHECKPOINTS = "baselines", "models", "checkpoints"
+FORGOTTEN, SUPERSEDED = "forgotten.json", "superseded.json"
 
 
 def new_folder(parent: str | Path, name: str, identity: str) -> Path:
@@ -163,6 +164,20 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "facts": checkpoint.facts, "kept": checkpoint.kept})
     header = b"%s %s %d\n" % (_WORD, hashlib.sha256(body).hexdigest().encode(), len(body))
     write_whole(folder / CHECKPOINT, header + body)
+
+
+def keep_checkpoint(folder: Path, round: int) -> None:
+    """Keep the folder's checkpoint, which is that of this round, when later ones follow."""
+    place = folder / CHECKPOINTS / str(round)
+    with explained(place):
+        place.mkdir(parents=True, exist_ok=True)
+    write_whole(place / CHECKPOINT, (folder / CHECKPOINT).read_bytes())
+
+
+def kept_checkpoints(folder: Path) -> dict[int, Path]:
+    """The rounds whose checkpoints were kept, in order, and the folders they are in."""
+    return dict(sorted((int(place.name), place) for place in (folder / CHECKPOINTS).glob("*")
+                       if place.name.isdigit() and (place / CHECKPOINT).is_file()))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
