@@ -33,6 +33,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("algorithm", "secureboost"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},
     ("algorithm", "vertical-forest"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"},
                                        "bins": 8, "together": 3},
+    ("algorithm", "glm"): {"formula": "a ~ b"},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
     # Keys and pads from streams, so that states can be compared byte by byte.
     ("algorithm", "vertical-logistic"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},

@@ -54,6 +54,7 @@ CHOOSING_BY_METRICS = {"icdta4fl", "icdta4fl-plus", "icdta4fl-own"}
 
 METRICS = "the metrics in the reply of task"
 ASKED_FIRST_UNDER_A_BUDGET = {
+    "glm": "glm: totals",
     "agnostic": "fair.train", "q-fedavg": "fair.train", "gossip": "gossip: train", "voting": "voting: train",
     "fedbn": "own part.train", "fedper": "own part.train", "fedrep": "fedrep.train",
     "federated-id3": "federated-id3: count", "fedrf": "fedrf: grow trees",

@@ -164,10 +164,16 @@ def show_run(result: Result) -> None:
     from rich.console import Console
 
     from tequio.experiments.showing.results import result_table
+    from tequio.experiments.showing.statistics import notes_of, statistics_of, statistics_table
 
     console, summary = Console(), result.summary
     console.print()
     console.print(result_table(result, console.width))
+    tables = statistics_of(result)
+    for title, rows in tables.items():
+        console.print(statistics_table(title, rows))
+    for note in notes_of(result) if tables else ():
+        console.print(f"note      {note}", highlight=False)
     if len(result.labels):
         _show_labels(result, console)
     console.print(f"stopped   after round {summary['rounds']}: {_reason(summary['stopped'])}", highlight=False)

@@ -21,6 +21,7 @@ from tequio.experiments.running.recording import as_json
 from tequio.experiments.running.store import CONFIG, ENVIRONMENT, LEAKAGE, explained, write_whole
 from tequio.experiments.running.table import read_csv, shown
 from tequio.experiments.showing.comparison import Sheet, sheet_html
+from tequio.experiments.showing.statistics import cell_text, columns_of, notes_of, statistics_of
 from tequio.experiments.showing.trees import tree_svg
 from tequio.learners.trees.tree import Tree
 from tequio.probing.probe import SHOWN, assumption, stored_table, with_interval
@@ -129,6 +130,11 @@ def trees(material: Material) -> Section | None:
     return _each(material, "trees", "Trees", _tree)
 
 
+def statistics(material: Material) -> Section | None:
+    """The tables of statistical results."""
+    return _each(material, "results", "Results", _statistics)
+
+
 def privacy(material: Material) -> Section | None:
     """What the ledger of the run says about its differential privacy."""
     return _each(material, "privacy", "Privacy", _privacy)
@@ -205,6 +211,15 @@ def _tree(result: Result) -> str:
     return f"<div class='scroll tree' tabindex='0'>{drawing}</div>"
 
 
+def _statistics(result: Result) -> str:
+    tables = statistics_of(result)
+    sheets = [sheet_html(Sheet(title, tuple(columns_of(rows)), tuple(
+        tuple(cell_text(name, row.get(name)) for name in columns_of(rows)) for row in rows)))
+        for title, rows in tables.items()]
+    notes = "".join(f"<p class='note'>{escape(note)}</p>" for note in notes_of(result)) if tables else ""
+    return "".join(sheets) + notes
+
+
 def _privacy(result: Result) -> str:
     """The statement in words first, then all that it hangs on."""
     told = dict(result.privacy)
@@ -261,7 +276,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value) if isinstance(value, bool) else shown(value)
 
 
-_SECTIONS = (overview, warnings, comparison, curves, data,
+_SECTIONS = (overview, statistics, warnings, comparison, curves, data,
              parties, labels, selection, trust,
              trees, privacy, attacks, leakage, costs,
              runs, settings)

@@ -83,7 +83,8 @@ def gather_material(folders: Sequence[Path], metric: str = "") -> Material:
     if not keys:
         runs += contenders([beside.folder for run in runs for beside in run.result.baselines.values()])[0]
         keys = method_keys(runs)
-    chosen = metric or shared_metric([run.result for run in runs])
+    measured = any(run.result.summary["metrics"] for run in runs)  # statistics have tables, and nothing to compare by
+    chosen = metric or (shared_metric([run.result for run in runs]) if measured else "")
     comparison, reason = _compared(runs, chosen)
     methods: dict[str, list[Contender]] = {}
     for run in runs:
@@ -138,17 +139,19 @@ class Section:
 def overview(material: Material) -> Section:
     """The few numbers that tell most."""
     runs, first = material.runs, material.first.summary
-    values = [value_of(run.result, material.metric) for run in material.methods[material.main]]
-    cards = {material.metric.replace("_", " "): shown(fmean(values), 3), "runs": str(len(runs)),
-             "methods": str(len(material.methods)), "seeds": str(len({run.seed for run in runs})),
-             "parties": f"{first['parties']:,}", "rounds": str(first["rounds"]), "data": str(first["data"])}
-    if len(values) == 1:
+    main = material.methods[material.main]
+    measured = {material.metric.replace("_", " "): shown(fmean(value_of(run.result, material.metric)
+                                                               for run in main), 3)} if material.metric else {}
+    cards = {**measured, "runs": str(len(runs)), "methods": str(len(material.methods)),
+             "seeds": str(len({run.seed for run in runs})), "parties": f"{first['parties']:,}",
+             "rounds": str(first["rounds"]), "data": str(first["data"])}
+    if len(main) == 1:
         cards = {name: card for name, card in cards.items() if name not in ("runs", "methods", "seeds")}
         cards |= {"training bytes up": in_bytes(first["bytes_up"]), "time": in_time(first["seconds"])}
     boxes = "".join(f"<div class='card'><b{' class=long' if len(card) > 8 else ''}>{escape(card)}</b>"
                     f"<span>{escape(name)}</span></div>" for name, card in cards.items())
     whose = f"<p>The first number is that of <strong>{escape(material.main)}</strong>.</p>" \
-        if len(material.methods) > 1 else ""
+        if len(material.methods) > 1 and measured else ""
     meaning = next((METRICS[part].meaning for part in material.metric.split(".") if part in METRICS), "")
     said = f"<p>{escape(material.metric)}: {escape(meaning)}.</p>" if meaning else ""
     return Section("overview", "At a glance", f"<div class='cards'>{boxes}</div>{whose}{said}")
@@ -234,8 +237,8 @@ def runs(material: Material) -> Section:
             summary = run.result.summary
             stopped = summary.get("stopped") or ""
             rows.append((run.result.folder.name, method, str(summary["data"]), str(summary["seed"]),
-                         shown(value_of(run.result, material.metric)), str(summary["rounds"]),
-                         STOPPED.get(stopped, stopped), in_time(summary["seconds"])))
+                         shown(value_of(run.result, material.metric)) if material.metric else "",
+                         str(summary["rounds"]), STOPPED.get(stopped, stopped), in_time(summary["seconds"])))
     left = f", {len(rows) - MOST_RUNS} more are not listed" if len(rows) > MOST_RUNS else ""
     columns = ("run", "method", "data", "seed", material.metric, "rounds", "stopped", "time")
     sheet = Sheet(f"{len(rows)} run{'s' if len(rows) > 1 else ''}{left}", columns, tuple(rows[:MOST_RUNS]))

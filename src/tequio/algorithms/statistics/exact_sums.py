@@ -178,7 +178,7 @@ class ExactSums:
     revealed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     asks: int = 0
-    _exponents: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
+    _exponents: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if is_noised(self.stages):
@@ -203,31 +203,27 @@ class ExactSums:
 
     def ask(self, task: Task[S, SumsReply], layout: Layout, payload: Mapping[str, Any], settings: S) -> dict[str, Any]:
         """The total of each block: counts as whole numbers, real ones in double precision, correctly rounded."""
-        real = [block for block in layout if block.ranges]
-        ranges = sum(block.ranges for block in real)
-        if any((task.name, block.name) not in self._exponents for block in real):
+        ranges, key = sum(block.ranges for block in layout), f"{task.name} {settings}"
+        if not ranges:
+            self._exponents[key] = np.zeros(0, dtype=np.int64)
+        if key not in self._exponents:
             found = self._total(task, ranges * _SLOTS, {**payload, "exponents": np.zeros(0, dtype=np.int64)}, settings,
                                 Layout(), ranges)
             used = found.reshape(ranges, _SLOTS) > 0
             highest = np.where(used.any(axis=1), _SLOTS - 1 - used[:, ::-1].argmax(axis=1), 0)
-            self._keep(task.name, real, np.where(highest, _LOWEST + _STEP * highest, 0) + _STEP)
+            self._exponents[key] = np.where(highest, _LOWEST + _STEP * highest, 0) + _STEP
         self.revealed.update({block.name: f"{' x '.join(map(str, block.shape)) or 1} ({block.kind})"
                               for block in layout})
         for _ in range(_MOST_RAISES + 1):
-            exponents = np.concatenate([np.zeros(0, dtype=np.int64),
-                                        *(self._exponents[task.name, block.name] for block in real)])
+            exponents = self._exponents[key]
             whole = self._total(task, sum(block.size for block in layout) + ranges,
                                 {**payload, "exponents": exponents}, settings, layout, ranges)
             over = whole[len(whole) - ranges:] > 0
             if not over.any():
-                return self._decoded(whole, layout, task.name)
-            self._keep(task.name, real, exponents + _RAISE * over)
-        worst = [block.name for block in real for _ in range(block.ranges)][int(over.argmax())]
+                return self._decoded(whole, layout, exponents)
+            self._exponents[key] = exponents + _RAISE * over
+        worst = [block.name for block in layout for _ in range(block.ranges)][int(over.argmax())]
         raise EncryptionError(f"block '{worst}' of '{self.what}' outgrows its range", remedy="standardise the columns")
-
-    def _keep(self, task: str, real: Sequence[Block], exponents: NDArray[np.int64]) -> None:
-        for block, own in zip(real, np.split(exponents, np.cumsum([block.ranges for block in real])[:-1]), strict=True):
-            self._exponents[task, block.name] = own
 
     def _total(self, task: Task[S, SumsReply], size: int, payload: Mapping[str, Any], settings: S, layout: Layout,
                flags: int) -> NDArray[np.int64]:
@@ -252,16 +248,16 @@ class ExactSums:
             raise PayloadError(f"the sums of '{self.what}' say that more parties than all outgrew a range")
         return total
 
-    def _decoded(self, whole: NDArray[np.int64], layout: Layout, task: str) -> dict[str, Any]:
-        bits, start, found = _room(self.federation.roster.parties), 0, dict[str, Any]()
+    def _decoded(self, whole: NDArray[np.int64], layout: Layout, exponents: NDArray[np.int64]) -> dict[str, Any]:
+        bits, start, range_, found = _room(self.federation.roster.parties), 0, 0, dict[str, Any]()
         for block in layout:
-            piece = whole[start:start + block.size].reshape(block.shape)
-            start += block.size
+            piece, own = whole[start:start + block.size].reshape(block.shape), exponents[range_:range_ + block.ranges]
+            start, range_ = start + block.size, range_ + block.ranges
             if block.kind == "count" and (piece < 0).any():
                 raise PayloadError(f"the counts '{block.name}' of '{self.what}' add up to less than nothing")
             # From whole numbers to doubles is rounded correctly, and powers of two change no digit.
             found[block.name] = piece if block.kind == "count" else np.ldexp(
-                piece.astype(np.float64).reshape(-1), self._exponents[task, block.name] - bits).reshape(block.shape)
+                piece.astype(np.float64).reshape(-1), own - bits).reshape(block.shape)
         return found
 
 

@@ -296,6 +296,11 @@ class _Evaluation:
         return self.frame.number - len(self.frame.names) - int(found.get("sites", 0))
 
 
+def scores_at(sums: ExactSums, frame: Frame, coefficients: Vector) -> Point:
+    """The parties' sums at some coefficients of standardised columns."""
+    return _Evaluation(sums, frame)(coefficients)
+
+
 class _NoOverdispersion(Exception):
     """The negative binomial is a Poisson distribution."""
 

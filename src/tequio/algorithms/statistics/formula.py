@@ -336,9 +336,8 @@ class _Reader:
         return inner if value == "I" else Applied(value, (inner,))
 
     def _said(self, start: int) -> str:
-        """The text from a token up to here, without spaces."""
-        end = self._tokens[self._at][2] if self._at < len(self._tokens) else len(self._text)
-        return re.sub(r"\s+", "", self._text[self._tokens[start][2]:end]).strip("`")
+        """The tokens from one up to here, without spaces between them."""
+        return "".join(f'"{value}"' if kind == "text" else value for kind, value, _ in self._tokens[start:self._at])
 
     def _deeper(self) -> None:
         self._depth += 1

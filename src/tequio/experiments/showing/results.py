@@ -97,7 +97,7 @@ def result_table(result: Result, width: int) -> RichTable:
 
 
 def _runs_table(result: Result, metric: str, filled: dict[str, list[str]]) -> RichTable:
-    runs, table = runs_of(result), _table(_title(result.summary["name"], metric))
+    runs, table = runs_of(result), titled_table(_title(result.summary["name"], metric))
     table.add_column("\nrun", overflow="fold", min_width=8)
     for title in filled:
         table.add_column(title.format(metric=metric.replace("_", " ")), justify="right", no_wrap=True)
@@ -127,7 +127,7 @@ def sweep_table(swept: SweepResult) -> RichTable:
         titles["attack.success"] = "attack\nsuccess"
         names.append("attack.success")
     keys = swept.table.columns[:swept.table.columns.index("seeds")]
-    table = _table(_title(f"{swept.folder.name}, mean ± sd over seeds", metric))
+    table = titled_table(_title(f"{swept.folder.name}, mean ± sd over seeds", metric))
     for key in [*keys, "seeds"]:
         table.add_column(f"\n{short_key(key)}", justify="right")
     for name in names:
@@ -193,7 +193,8 @@ def _title(name: str, metric: str) -> str:
     return f"{name}: {METRICS[metric].meaning}" if metric else name
 
 
-def _table(title: str) -> RichTable:
+def titled_table(title: str) -> RichTable:
+    """An empty table in the style of all."""
     from rich import box
     from rich.table import Table
 

@@ -1,0 +1,274 @@
+"""The algorithm `glm`: one regression of the pooled rows, with what a statistician reports of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from math import exp, log
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from tequio.algorithms.statistics.design import CONSTANT, Table
+from tequio.algorithms.statistics.exact_sums import ExactSums
+from tequio.algorithms.statistics.families import FamilyName, LinkName
+from tequio.algorithms.statistics.fitting import (
+    Errors,
+    Fitted,
+    ModelSpec,
+    fit,
+    likelihood,
+    prepare,
+    scores_at,
+    with_errors,
+)
+from tequio.algorithms.statistics.formula import read_formula
+from tequio.algorithms.statistics.glm_tasks import Sites
+from tequio.algorithms.statistics.newton import inverted
+from tequio.errors import ConfigError, nearest
+from tequio.federation.algorithm import Algorithm, State, part
+from tequio.federation.averaging import select
+from tequio.federation.selection import AllParties, Selector
+from tequio.federation.stages import Stage
+from tequio.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tequio.algorithms.statistics.fitting import Frame
+    from tequio.data.dataset import Dataset
+    from tequio.federation.evaluation import Part
+    from tequio.federation.federation import Federation
+    from tequio.federation.payload import Payload
+    from tequio.learners.learner import Tally
+
+    Row = dict[str, str | float]
+
+RATIOS = {("binomial", "logit"): "odds ratio", ("binomial", "cloglog"): "hazard ratio",
+          ("poisson", "log"): "rate ratio", ("negative-binomial", "log"): "rate ratio",
+          ("gamma", "log"): "ratio of means"}
+
+
+@register("algorithm", "glm", paper="McCullagh and Nelder, 1989")
+@dataclass(frozen=True, kw_only=True)
+class Glm(Algorithm):
+    """A generalised linear model of all parties' rows, as if they were pooled: coefficients, standard errors, p-values.
+
+    Exact, whatever the split of rows over parties, and the same to the last bit under 'secure-sum' and 'one-shot-sum'.
+    All iterations take place in one round; further rounds change nothing.
+
+    Parameters:
+        formula: outcome and terms, such as 'y ~ a + b + C(c, ref="x") + a:b + log(d) + rcs(e, 4) + offset(log(t))'
+        family: how the outcome is distributed around its mean
+        link: what of the mean is linear (empty: the first that the family has)
+        weights: the column by which rows weigh (empty: all alike)
+        weights_are: whether weights are precisions, or how many rows a row stands for
+        sites: an intercept for each party, eliminated at the party, or one constant for all
+        errors: standard errors by the model, robust ones (HC0 to HC3), or by clusters, which are the parties
+        level: of confidence, of intervals
+        tests: groups of terms that are tested together, by Wald, likelihood-ratio and score tests
+        quasi: estimate the dispersion where the family has none
+        aic: count coefficients only, as statsmodels does, or in full with the dispersion too
+        unknown_levels: what becomes of rows with a level that was not agreed on
+        aliased: what becomes of a column that is a linear combination of those before it
+        minimum_count: rows that a level of a number needs at a party to be agreed on, and that stand behind each count
+            by which knots are found
+    """
+
+    selector: Selector = part(factory=AllParties)
+    stages: tuple[Stage, ...] = part(())
+    formula: str
+    family: FamilyName = "gaussian"
+    link: LinkName = ""
+    weights: str = ""
+    weights_are: Literal["precision", "counts"] = "precision"
+    sites: Sites = "none"
+    errors: Errors = "model"
+    level: Annotated[float, Gt(0), Lt(1)] = 0.95
+    tests: tuple[tuple[str, ...], ...] = ()
+    quasi: bool = False
+    aic: Literal["coefficients", "full"] = "coefficients"
+    unknown_levels: Literal["refuse", "drop"] = "refuse"
+    aliased: Literal["refuse", "drop"] = "refuse"
+    minimum_count: Annotated[int, Ge(1)] = 5
+
+    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
+    shows_replies: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = True
+    adoptable: ClassVar[bool] = False  # there is no model that a party could train further
+
+    def start(self, federation: Federation) -> State:
+        """Nothing is known yet."""
+        if self.weights_are == "counts" and not self.weights:
+            raise ConfigError("algorithm.weights_are would do nothing: there are no weights",
+                              remedy="set algorithm.weights to a column, or leave weights_are out")
+        for name in (*read_formula(self.formula).columns, *([self.weights] if self.weights else [])):
+            Table.domain(federation.schema, name)
+        return State({})
+
+    def round(self, federation: Federation, state: State) -> State:
+        """Fit once, and say all that there is to say."""
+        if state.model:
+            return state
+        chosen = select(self, federation, state)
+        sums = ExactSums("glm", federation, np.asarray(chosen.parties), self.stages)
+        return state.next(sums.settle(lambda: self._fitted(sums, federation)), selector=chosen.memory)
+
+    def answer(self, federation: Federation, state: State) -> None:
+        """There is no model that answers rows."""
+
+    def evaluate(self, federation: Federation, state: State, part: Part,
+                 parties: NDArray[np.int64]) -> dict[int, Tally]:
+        """There is no model to evaluate."""
+        return {}
+
+    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
+        """There is no model to score."""
+        return None
+
+    def _fitted(self, sums: ExactSums, federation: Federation) -> Payload:
+        spec = ModelSpec(formula=self.formula, family=self.family, link=self.link, weights=self.weights,
+                         weights_are=self.weights_are, sites=self.sites, unknown_levels=self.unknown_levels,
+                         aliased=self.aliased, quasi=self.quasi, minimum_count=self.minimum_count)
+        plain = fit(sums, prepare(sums, federation.schema, spec))
+        model = with_errors(sums, plain, self.errors)
+        frame = model.frame
+        tables = {"coefficients": coefficient_table(model, self.level), "fit": self._fit_table(sums, plain)}
+        if self.tests:
+            tables["tests"] = [self._tested(sums, plain, model, group) for group in self.tests]
+        if len([name for name in frame.names if name != CONSTANT]) > 1:
+            tables["variance inflation"] = inflation(sums, frame)
+        split = federation.population.split
+        aside = [f"{split.validation + split.test:.0%} of the rows are kept for validation and testing: set "
+                 "data.split = {validation = 0.0, test = 0.0} to use them"] if split.validation + split.test else []
+        outcome = read_formula(self.formula).outcome
+        levels = Table.domain(federation.schema, outcome.column) if outcome.column else None
+        event = [f"the event is {outcome.label} = '{levels[-1]}'"] if levels and self.family == "binomial" else []
+        return {"formula": self.formula, "family": self.family, "link": frame.settings.link, "errors": self.errors,
+                "names": list(frame.names), "coefficients": model.coefficients, "covariance": model.covariance,
+                "standard_errors": model.errors, "iterations": model.fit.iterations, "asks": sums.asks,
+                "alpha": model.alpha, "alpha_error": model.alpha_se, "dispersion": model.dispersion,
+                "tables": tables, "notes": [*sums.notes, *event, *model.notes, *aside], "revealed": dict(sums.revealed),
+                "approximate": ""}
+
+    def _fit_table(self, sums: ExactSums, model: Fitted) -> list[Row]:
+        """What is said of the model as a whole, one row per number."""
+        frame, rows = model.frame, model.frame.number
+        found: dict[str, float] = {
+            "rows": frame.rows, "rows left out": frame.dropped, "parties": len(sums.parties),
+            "degrees of freedom": model.left, "deviance": model.deviance,
+            "Pearson chi-square": float(model.fit.at.extra["chi"]), "dispersion": model.dispersion}
+        if model.alpha:
+            found |= {"alpha": model.alpha, "alpha se": model.alpha_se}
+        if not self.quasi:
+            high = likelihood(sums, model)
+            size = rows - model.left + (self.aic == "full") * (bool(model.alpha) or model.degrees is not None)
+            found |= {"log-likelihood": high, "AIC": 2 * size - 2 * high, "BIC": size * log(rows) - 2 * high}
+            if CONSTANT in frame.names:
+                found |= self._against_nothing(sums, model, high)
+        return [{"quantity": name, "value": float(value)} for name, value in found.items()]
+
+    def _against_nothing(self, sums: ExactSums, model: Fitted, high: float) -> dict[str, float]:
+        """Beside a model with a constant alone."""
+        frame, rows = model.frame, model.frame.number
+        null = fit(sums, frame.only([frame.names.index(CONSTANT)]))
+        low = likelihood(sums, null)
+        found = {"null deviance": null.deviance, "null log-likelihood": low}
+        if self.family == "gaussian":
+            return {**found, "R2": 1 - model.deviance / null.deviance,
+                    "adjusted R2": 1 - model.deviance / model.left / (null.deviance / null.left)}
+        cox = 1 - exp(2 * (low - high) / rows)
+        return {**found, "McFadden R2": 1 - high / low, "Cox-Snell R2": cox,
+                "Nagelkerke R2": cox / (1 - exp(2 * low / rows))} if self.family != "gamma" else found
+
+    def _tested(self, sums: ExactSums, plain: Fitted, model: Fitted, group: Sequence[str]) -> Row:
+        """Some terms together: by the covariance, by a fit without them, and by the score at that fit."""
+        frame = model.frame
+        places = [place for place, name in enumerate(frame.names) if _term(name) in {_term(one) for one in group}
+                  or name in group]
+        unknown = [one for one in group if not any(one == name or _term(one) == _term(name) for name in frame.names)]
+        if unknown or len(places) == len(frame.names):
+            raise ConfigError(f"algorithm.tests: there is no term '{unknown[0]}'" if unknown else
+                              "algorithm.tests: nothing would be left of the model",
+                              remedy=nearest(unknown[0], [_term(name) for name in frame.names]) if unknown else
+                              "test some of the terms")
+        if self.errors == "cluster" and len(places) > (model.degrees or 0):
+            raise ConfigError(f"{len(places)} columns cannot be tested together with {len(sums.parties)} clusters",
+                              remedy="test fewer columns, or set algorithm.errors = 'HC3'")
+        beta = model.coefficients[places]
+        wald = float(beta @ np.linalg.solve(model.covariance[np.ix_(places, places)], beta))
+        kept = [place for place in range(len(frame.names)) if place not in places]
+        small = fit(sums, frame.only(kept))
+        found: Row = {"terms": " + ".join(group), "df": len(places), "Wald": wald,
+                      "Wald p": _tail(wald, len(places), model.degrees)}
+        if model.alpha or self.quasi:
+            return found
+        ratio = (small.deviance - plain.deviance) / plain.dispersion
+        at = np.zeros(len(frame.names))
+        at[kept] = small.standardised
+        point = scores_at(sums, frame, at)
+        score = float(point.score @ inverted(point.information) @ point.score) / small.dispersion
+        return {**found, "LR": float(ratio), "LR p": _tail(ratio, len(places), plain.degrees), "score": score,
+                "score p": _tail(score, len(places), None)}
+
+
+def coefficient_table(model: Fitted, level: float) -> list[Row]:
+    """One row per column: estimate, standard error, statistic, p and the interval; and its exponent where that is a
+    ratio of odds, rates or means."""
+    from scipy import stats
+
+    law = stats.norm if model.degrees is None else stats.t(model.degrees)
+    ratio = RATIOS.get((model.frame.spec.family, model.frame.settings.link))
+    far = float(law.ppf(0.5 + level / 2))
+    rows: list[Row] = []
+    for name, estimate, error in zip(model.frame.names, model.coefficients.tolist(), model.errors.tolist(),
+                                     strict=True):
+        statistic = estimate / error if error else float("nan")
+        low, high = estimate - far * error, estimate + far * error
+        row: Row = {"term": name, "estimate": estimate, "se": error, "t" if model.degrees else "z": statistic,
+                    "p": float(2 * law.sf(abs(statistic))), "low": low, "high": high}
+        if ratio and name != CONSTANT:
+            row |= {ratio: _exp(estimate), f"{ratio} low": _exp(low), f"{ratio} high": _exp(high)}
+        rows.append(row)
+    return rows
+
+
+def inflation(sums: ExactSums, frame: Frame) -> list[Row]:
+    """The variance inflation factor of each column, and the generalised one of a term of several (Fox and Monette)."""
+    plain = replace(frame, spec=replace(frame.spec, family="gaussian", quasi=False),
+                    settings=replace(frame.settings, family="gaussian", link="identity", sites="none"))
+    gram = scores_at(sums, plain, np.zeros(len(frame.names))).information
+    places = [place for place, name in enumerate(frame.names) if name != CONSTANT]
+    gram = gram[np.ix_(places, places)]
+    size = np.sqrt(np.diag(gram))
+    correlation = gram / np.outer(size, size)
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(frame.names[place] for place in places):
+        groups.setdefault(_term(name), []).append(place)
+    whole = np.linalg.slogdet(correlation)[1]
+    rows: list[Row] = []
+    for term, own in groups.items():
+        rest = [place for place in range(len(places)) if place not in own]
+        parts = [np.linalg.slogdet(correlation[np.ix_(some, some)])[1] for some in (own, rest)]
+        factor = exp(sum(parts) - whole)
+        rows.append({"term": term, "columns": len(own), "factor": factor, "per column": factor ** (1 / len(own))})
+    return rows
+
+
+def _term(column: str) -> str:
+    """The term that a column is of: without the level."""
+    return re.sub(r"\[[^\]]*\]", "", re.sub(r"^C\((\w+).*\)$", r"\1", column))
+
+
+def _tail(statistic: float, columns: int, degrees: float | None) -> float:
+    from scipy import stats
+
+    return float(stats.chi2.sf(statistic, columns) if degrees is None else
+                 stats.f.sf(statistic / columns, columns, degrees))
+
+
+def _exp(value: float) -> float:
+    return exp(min(value, 700.0))
