@@ -49,6 +49,11 @@ class Answer(ABC):
         """Which labels of a multi-label target the scores are of; all, unless a party knows some only."""
         return np.arange(size)
 
+    @property
+    def needed(self) -> tuple[str, ...] | None:
+        """Names of the columns that it looks at; nothing where these are all."""
+        return None
+
     def among(self, own: Mapping[str, Answer]) -> Answer:
         """With the parts of it that parties hold, where it needs them to answer."""
         return self

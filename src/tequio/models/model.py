@@ -187,11 +187,15 @@ class Model:
     def _asked(self, rows: Table, target: Any, unseen: Unseen, *, with_target: bool, lenient: bool = False,
                id: str = "", size: int = 0) -> Iterator[Asked]:
         named, first = target is None or isinstance(target, str), 0
+        needed, reading = None if self.common is None else self.common.needed, self.reading
+        if needed is not None:
+            reading = replace(reading, unused=frozenset(
+                feature.column for feature in reading.schema.features if feature.name not in needed))
         truth = target if named else np.asarray(target)
         size = size or batch_rows(len(self.reading.schema.names))
         for part in batches(rows, size):
             mine = truth if named else truth[first:first + size]
-            found = asked(self.reading, part, target=mine, unseen=unseen, id=id, with_target=with_target,
+            found = asked(reading, part, target=mine, unseen=unseen, id=id, with_target=with_target,
                           lenient=lenient, first=first)
             first += found.given
             yield found

@@ -29,7 +29,8 @@ class Reading:
 
     `schema` is that of raw rows, `usual` the most common value of a column where it is known, `filled` are the columns
     whose missing values were filled in with it, `own` is the preparation of parties that prepared their rows apart.
-    Where `missing` says so, values may be missing in raw rows.
+    Where `missing` says so, values may be missing in raw rows. `unused` columns may be left out: who answers does not
+    look at them.
     """
 
     schema: Schema
@@ -40,6 +41,7 @@ class Reading:
     preparation: Fitted = field(default_factory=Fitted)
     own: Mapping[str, Fitted] = field(default_factory=dict)
     missing: Gaps = ""
+    unused: frozenset[str] = frozenset()
     _schemas: dict[tuple[str, str], Schema] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

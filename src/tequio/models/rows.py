@@ -196,7 +196,7 @@ def _settled_array(reading: Reading, features: Array, unseen: Unseen,
 def _from_columns(reading: Reading, columns: Columns, ignored: tuple[str, ...], target: Any, unseen: Unseen, id: str,
                   first: int, with_target: bool, lenient: bool) -> Asked:
     schema, count = reading.schema, len(next(iter(columns.values())).values) if columns else 0
-    missing = [name for name in schema.columns if name not in columns]
+    missing = [name for name in schema.columns if name not in columns and name not in reading.unused]
     if missing and (unseen != "fill" or len(missing) == len(schema.columns)):
         close = nearest(missing[0], [*columns, *ignored])
         raise DataError(f"the rows lack {len(missing)} of the model's {len(schema.columns)} columns: "
@@ -211,7 +211,8 @@ def _from_columns(reading: Reading, columns: Columns, ignored: tuple[str, ...], 
         start, place = place, place + len(own)
         column = columns.get(name)
         if column is None:
-            features[:, start:place] = np.nan if reading.missing else 0 if own[0].kind == "text" else \
+            empty = own[0].kind == "text" or name in reading.unused
+            features[:, start:place] = np.nan if reading.missing else 0 if empty else \
                 _code(own[0].domain, reading.usual_value(name))
         elif own[0].kind == "text":
             features[:, start:place] = token_counts(texts_of(column), len(own))

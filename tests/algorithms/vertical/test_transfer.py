@@ -17,7 +17,7 @@ from tequio.algorithms.vertical.transfer import Net, OtherLabels, Transfer
 from tequio.data.dataset import Dataset, Target
 from tequio.data.partition import Split
 from tequio.data.partitions.columns import Columns, RowsAndColumns
-from tequio.errors import ConfigError, PartyError
+from tequio.errors import ConfigError, DataError, PartyError
 from tequio.federation import task
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
@@ -132,9 +132,13 @@ def test_a_party_without_labels_answers_by_its_own_columns_alone(tmp_path):
     np.testing.assert_allclose(alone, together, atol=1e-9)
     assert (alone.argmax(axis=1) == data.target).mean() > 0.85
     theirs = model.common.partition.columns[0]
-    spoilt = {name: np.zeros(len(data)) if place in theirs else values
-              for place, (name, values) in enumerate(table.items())}
-    np.testing.assert_array_equal(model.of("1").predict_proba(spoilt), alone)
+    own = {name: values for place, (name, values) in enumerate(table.items()) if place not in theirs}
+    assert len(own) == 15
+    np.testing.assert_array_equal(model.of("1").predict_proba(own), alone)
+    with pytest.raises(DataError, match="the rows lack 15 of the model's 30 columns"):
+        model.predict(own)
+    with pytest.raises(DataError, match="the rows lack 1 of"):
+        model.of("1").predict(dict(list(own.items())[1:]))
     with pytest.raises(ConfigError, match="holds one part of this model"):
         model.of("0").predict(table)
 

@@ -219,6 +219,11 @@ class TransferPart(Part):
     columns: tuple[str, ...] = field(default=())
     activation: Activation = "tanh"
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The party's own columns."""
+        return self.columns
+
     def scores(self, rows: Dataset) -> Array:
         """Probabilities of the classes."""
         mine = rows.select([rows.schema.column(name) for name in self.columns], with_target=False)
