@@ -7,6 +7,8 @@ many rows of its own of the rest. Judged are rows that no party has, by the colu
 - alone, labels of the common rows: what that party would reach if it were given these labels: logistic regression whose
   penalty is chosen by cross-validation on them. More crosses than under 'transfer' says, and nothing of other rows
 - alone, labels of all its rows: the same with a label for each of its rows, which nobody has
+
+The settings were chosen among six on seeds 100 to 102, by the mean area over the four tables with 50 common rows.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tequio.experiments.running.scenario import make_scenario
 
 TABLES = ("breast-cancer", "german-credit", "ilpd", "credit2")
 SETTINGS: dict[str, Any] = {"algorithm": {"name": "transfer", "width": 16, "pull": 0.1}, "rounds": 5,
-                            "local": {"epochs": 40, "batch": 0, "learning_rate": 0.2, "weight_decay": 0.01}}
+                            "local": {"epochs": 40, "batch": 0, "learning_rate": 0.2, "weight_decay": 0.1}}
 
 
 def config_of(table: str, common: int, seed: int, rows: int) -> dict[str, Any]:

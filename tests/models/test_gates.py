@@ -111,8 +111,11 @@ def test_where_a_trial_is_asked_for_nothing_in_production_is_replaced_by_hand(re
     registry.add(runs[0].folder)
     assert registry.promote().number == 1  # the first has nobody to be compared with
     registry.add(runs[1].folder)
-    with pytest.raises(RunError, match="deployment: a trial"):
-        registry.promote()
+    for by_hand in (registry.promote, lambda: registry.split(1.0)):
+        with pytest.raises(RunError, match="deployment: a trial"):
+            by_hand()
+    step_up(registry)
+    registry.split(0)  # a trial may always be ended
     step_up(registry)
     for share in (0.1, 0.5, 1.0):
         outcomes(registry, 1, 3000, 0.6)

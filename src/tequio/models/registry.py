@@ -181,6 +181,12 @@ class ModelRegistry:
             raise ConfigError(f"version {number} of '{self.name}' is flagged: {self.flags()[number]}",
                               remedy=f"add the run without it: tequio models add {self.name} RUN")
 
+    def _require_trial(self) -> None:
+        """Refuse to decide by hand where outcomes have to decide."""
+        if self.gates.deployment.trial:
+            raise RunError(f"the model '{self.name}' does not pass its gates: deployment: a trial (found: set by hand)",
+                           remedy=f"let its outcomes decide: tequio models promote {self.name} --if-better")
+
     def versions(self) -> list[Version]:
         """All that were added, the oldest first."""
         added = {entry["version"] for entry in self.audit.entries() if entry["what"] == "added"}
@@ -231,6 +237,7 @@ class ModelRegistry:
                                          f"tequio models promote {self.name}")
             self.check(state["candidate"])
             if share:
+                self._require_trial()
                 self.require_use(state["candidate"])
             after = {**state, "share": share, "trial": state["trial"] if share else None}
             self.audit.add("share", after, version=state["candidate"], why="set by hand")
@@ -239,10 +246,8 @@ class ModelRegistry:
         """Put the candidate into production, whatever its outcomes are."""
         with locked(self.folder):
             state = self.state
-            if self.gates.deployment.trial and state["production"] and state["candidate"]:
-                raise RunError(f"the model '{self.name}' does not pass its gates: deployment: a trial (found: set by "
-                               "hand)", remedy=f"let its outcomes decide: tequio models promote {self.name} "
-                                               "--if-better")
+            if state["production"] and state["candidate"]:
+                self._require_trial()
             return self.put_into_production(state, "set by hand", {})
 
     def put_into_production(self, state: Entry, why: str, facts: Mapping[str, object]) -> Version:
