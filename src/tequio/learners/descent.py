@@ -86,6 +86,21 @@ def mean_loss(kind: LossKind, outputs: Tensor, target: Tensor, label_weights: Te
     return functional.mse_loss(outputs, target)
 
 
+def loss_and_slopes(kind: LossKind, outputs: Tensor, target: Tensor,
+                    label_weights: Tensor | None = None) -> tuple[float, Tensor]:
+    """The mean loss of a batch, and its gradient by the outputs."""
+    import torch
+
+    aten: Any = torch.ops.aten
+    if kind == "softmax":  # what autograd does, without its graph
+        logarithms = torch.log_softmax(outputs, 1)
+        loss, rows = aten.nll_loss_forward(logarithms, target, None, 1, -100)
+        slopes = aten.nll_loss_backward(torch.ones(()), logarithms, target, None, 1, -100, rows)
+        return float(loss), aten._log_softmax_backward_data(slopes, logarithms, 1, outputs.dtype)
+    mean = mean_loss(kind, outputs.requires_grad_(), target, label_weights)
+    return float(mean.detach()), torch.autograd.grad(mean, outputs)[0]
+
+
 def scores_of(kind: LossKind, outputs: Tensor, target: Target) -> Tensor:
     """What `predict` gives: probabilities (rows, classes or labels), or numbers."""
     import torch

@@ -22,6 +22,7 @@ from tequio.learners.descent import (
     check_memory,
     check_trainable,
     diverged,
+    loss_and_slopes,
     mean_loss,
     row_losses,
     row_orders,
@@ -228,6 +229,11 @@ def _step(ready: TorchModel, optimizer: Optimizer, rows: Array, wanted: Array,
           label_weights: Tensor | None) -> float:
     import torch
 
+    if ready.passes is not None:
+        outputs, backward = ready.passes.forward(_tensor(rows, ready))
+        value, slopes = loss_and_slopes(ready.kind, outputs, _tensor(wanted, ready), label_weights)
+        optimizer.step(ready.weights, backward(slopes))
+        return value
     loss = mean_loss(ready.kind, ready.outputs(_tensor(rows, ready)), _tensor(wanted, ready), label_weights)
     gradients = torch.autograd.grad(loss, ready.parameters, materialize_grads=True)
     optimizer.step(ready.weights, list(gradients))

@@ -18,6 +18,7 @@ import numpy as np
 from tequio.errors import ConfigError, DataError, MissingExtra, nearest
 from tequio.learners.batched_layers import stack_of
 from tequio.learners.descent import loss_for
+from tequio.learners.passes import passes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tequio.learners.batched_layers import DenseStack
     from tequio.learners.descent import LossKind
     from tequio.learners.learner import Arrays
+    from tequio.learners.passes import Passes
 
 _MOST_KEPT = 8
 _SEED_OF_FROZEN_PARAMETERS = 0
@@ -55,7 +57,7 @@ class TorchModel:
 
     `sent` are the tensors that travel, by name: trainable parameters, and floating-point buffers such as the running
     statistics of batch normalisation. Frozen parameters and counters stay. `parameters` are the trainable ones, and
-    `weights` the same memory without autograd.
+    `weights` the same memory without autograd. `passes` go through plain layers faster than the module does.
     """
 
     module: nn.Module
@@ -68,6 +70,7 @@ class TorchModel:
     stack: DenseStack | None
     is_random: bool
     device: str
+    passes: Passes | None
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -169,7 +172,8 @@ def _prepare(builder: Builder, schema: Schema) -> TorchModel:
     width = _count_outputs(module, schema, device)
     return TorchModel(module, _sent(module), list(trainable), list(trainable.values()),
                       [parameter.detach() for parameter in trainable.values()], width, loss_for(schema.target, width),
-                      stack_of(module), has_own_randomness(module), device)
+                      stack_of(module), has_own_randomness(module), device,
+                      passes_of(module) if device == "cpu" else None)
 
 
 def _lay_out_for_convolutions(module: nn.Module) -> None:

@@ -1,26 +1,24 @@
 """Convolutional torch models for images: those of the studies and of the published comparisons.
 
 Pooling comes before ReLU: the largest value is the same either way, and so is its gradient, to the last bit, for a
-quarter of ReLU's work. Dropout has a form of its own, which is faster on a CPU than torch's.
+quarter of ReLU's work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from tequio.errors import DataError
 from tequio.learners.descent import outputs_for
+from tequio.learners.passes import dropout
 from tequio.learners.torch_learner import TorchLearner
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from tequio.data.dataset import Schema
-
-_LEVELS = 2**16
 
 
 @register("learner", "simple-cnn")
@@ -218,42 +216,3 @@ def _width(body: nn.Sequential, schema: Schema) -> int:
                         remedy="choose a smaller model, such as 'mlp'") from cause
     finally:
         body.train()
-
-
-def dropout(share: float) -> nn.Module:
-    """Dropout with a share rounded to 1/65536: it draws 16 bits a number, a third of the time of torch's own."""
-    module: nn.Module = _dropout_class()(share)
-    return module
-
-
-@cache
-def _dropout_class() -> type[nn.Module]:
-    """The class, made when first needed because this module may not import torch."""
-    import torch
-    from torch import nn
-
-    class Dropout(nn.Module):
-        """Sets some numbers to zero while training, and scales the others up."""
-
-        def __init__(self, share: float) -> None:
-            super().__init__()
-            self.level = round(share * _LEVELS)
-
-        @property
-        def share(self) -> float:
-            return self.level / _LEVELS
-
-        def forward(self, values: Tensor) -> Tensor:
-            if not self.training or not self.level:
-                return values
-            bits = torch.empty(-(-values.numel() // 4), dtype=torch.int64, device=values.device)
-            bits.random_(torch.iinfo(torch.int64).min, None)
-            kept = bits.view(torch.int16)[:values.numel()] >= self.level - _LEVELS // 2
-            scale = _LEVELS / (_LEVELS - self.level)
-            # The mask takes the memory order of the values, so that their product goes through both in one pass.
-            return values * kept.to(values.dtype).mul_(scale).as_strided(values.shape, values.stride())
-
-        def extra_repr(self) -> str:
-            return f"share={self.share:g}"
-
-    return Dropout
