@@ -74,6 +74,16 @@ def test_replies_come_in_party_order_with_exact_values(federate, tasks):
     assert [reply.payload["sum"].tolist() for reply in replies] == expected
 
 
+def test_large_replies_come_back_whole(federate, tasks):
+    federation = federate(tasks.population(10))
+    shift = np.arange(120_000, dtype=np.float32).reshape(-1, 3)
+    replies = federation.ask([0, 4, 5, 9], tasks.column_sum, {"shift": shift})
+    assert replies.parties.tolist() == [0, 4, 5, 9]
+    for party, reply in zip([0, 4, 5, 9], replies, strict=True):
+        sums = [4 * (12 * party + column) + 18 for column in range(3)]
+        np.testing.assert_array_equal(reply.payload["sum"], shift + np.array(sums, np.float32))
+
+
 def test_state_outlives_the_round_and_streams_do_not_depend_on_the_engine(federate, tasks):
     federation = federate(tasks.population(9))
     federation.ask(federation.everyone(), tasks.count_calls)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tequio.federation.population import Population
 
 _ORDERS_UNDER_WAY = 2
+# A worker keeps the memory of large arrays for the next ones: fresh pages cost more than what is computed with them.
+_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 # Numbers sent times rows below which an order is done here sooner than it could be sent to a worker; and below which
 # this process does its share, because it would be waiting only for a moment. An order that sends no numbers says
 # nothing about its work (it may fit a tree), so it always goes to a worker.
@@ -243,7 +245,8 @@ def _start(folder: Path, count: int) -> list[_Worker]:
     for number in range(count):
         here, there = Pipe()
         command = [sys.executable, "-m", "tequio.engines.worker", str(folder), str(number), str(there.fileno())]
-        process = subprocess.Popen(command, env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(command, env={**_KEPT_MEMORY, **os.environ, **ONE_THREAD},
+                                   stdin=subprocess.DEVNULL,
                                    pass_fds=[there.fileno()])
         there.close()
         incoming = (Segment(folder / f"from-{number}-0"), Segment(folder / f"from-{number}-1"))

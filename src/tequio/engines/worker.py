@@ -25,7 +25,7 @@ from tequio.engines.inline import one_thread
 from tequio.engines.sharing import open_population
 from tequio.errors import EngineError, described
 from tequio.federation.exchange import Failure, Order, Outcome, Reply, execute
-from tequio.federation.payload import from_columns, put_together, take_apart, to_columns
+from tequio.federation.payload import from_columns, numbers_in, put_together, take_apart, to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 # Payloads were checked where they were made; the message around them may be nested deeper than a payload may.
 _DEPTH = -64
+_LARGE = 100_000
+"""Numbers in a reply from which on replies travel one by one rather than column by column."""
 _LENGTH = struct.Struct("<Q")
 
 
@@ -84,8 +86,11 @@ def _columns(outcome: Outcome) -> Payload:
     if not outcome.replies:
         return {}
     rest = to_columns([{**vars(reply), "payload": None} for reply in outcome.replies])
-    payloads = outcome.columns or to_columns([reply.payload for reply in outcome.replies])
-    return {**rest, "payload": payloads}
+    payloads = [reply.payload for reply in outcome.replies]
+    if outcome.columns is not None:
+        return {**rest, "payload": outcome.columns}
+    # Large arrays would be copied twice: next to each other, and from there into the segment.
+    return {**rest, "payload": payloads if numbers_in(payloads[0]) > _LARGE else to_columns(payloads)}
 
 
 def _same(after: Payload, before: Payload | None) -> bool:
