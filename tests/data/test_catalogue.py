@@ -18,7 +18,8 @@ from tequio.views.components import parameters
 
 data = pytest.mark.data
 
-OWN = ("csv", "parquet", "sql", "image-folder", "arff", "mediamill", "human-pseaac", "parties", "xuetangx")
+OWN = ("csv", "parquet", "sql", "image-folder", "arff", "mediamill", "human-pseaac", "parties", "xuetangx",
+       "femnist", "emnist", "cifar100", "landmarks", "shakespeare", "stack-overflow")
 DATASETS = [entry for entry in registry.entries("dataset") if entry.component.__module__.startswith("tequio.")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -262,13 +263,21 @@ def picture_dataset(name: str, train: Pictures, test: Pictures | None, class_nam
 
 
 def read_idx(path: str) -> NDArray[np.uint8]:
+    """An array from a gzipped file of the MNIST family, which belongs to the catalogue."""
+    return idx_array(data_file(path))
+
+
+def idx_array(path: Path) -> NDArray[np.uint8]:
     """An array from a gzipped file of the MNIST family."""
-    content = gzip.decompress(data_file(path).read_bytes())
-    if content[:3] != bytes([0, 0, _IDX_BYTES]):
-        raise DataError(f"'{path}' is not an idx file of bytes")
-    dimensions = content[3]
-    shape = np.frombuffer(content, dtype=">i4", count=dimensions, offset=4)
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    try:
+        content = gzip.decompress(path.read_bytes())
+        if content[:3] != bytes([0, 0, _IDX_BYTES]):
+            raise ValueError("it does not begin like one")
+        dimensions = content[3]
+        shape = np.frombuffer(content, dtype=">i4", count=dimensions, offset=4)
+        return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (OSError, EOFError, ValueError, zlib.error) as cause:
+        raise DataError(f"'{path}' is not a gzipped idx file of bytes: {cause}", remedy="get it again") from cause
 
 
 def read_sheet(path: str, side: int) -> NDArray[np.uint8]:
