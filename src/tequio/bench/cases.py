@@ -17,7 +17,17 @@ from tequio.bench.choosing import (
     valued_round,
 )
 from tequio.bench.learning import consistency_share, multilabel_sweep, robust, robust_large, rows_a_second
-from tequio.bench.problems import PROBLEMS, Measured, PlainLoop, Problem, Rounds, best_in_turn, run_peers, seconds
+from tequio.bench.problems import (
+    DIGIT_FIVE,
+    PROBLEMS,
+    Measured,
+    PlainLoop,
+    Problem,
+    Rounds,
+    best_in_turn,
+    run_peers,
+    seconds,
+)
 from tequio.bench.protection import (
     ckks_and_paillier,
     clipping_and_noise,
@@ -113,7 +123,7 @@ def _python(*arguments: str) -> str:
 
 CASES: dict[str, Case] = {
     **{name: (lambda repeats, workers, problem=problem: _training(problem, repeats, workers))  # type: ignore[misc]
-       for name, problem in PROBLEMS.items()},
+       for name, problem in (PROBLEMS | {DIGIT_FIVE.name: DIGIT_FIVE}).items()},
     "valued": valued_round, "choice": choice_among_a_million, "oort": oort_among_a_million, "timing": timing_only,
     "million": round_among_a_million, "multilabel": multilabel_sweep, "trees": fusion, "tree-prediction": prediction,
     "robust": robust, "personal": rows_a_second, "consistency": consistency_share, "psi": intersect,
