@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tequio.experiments.running.recording import Listener
     from tequio.experiments.running.store import Plain
+    from tequio.models.statistics import Ranking
     from tequio.studies.answered import Answered
     from tequio.studies.answers import Decided, Row
     from tequio.studies.claims import Checked, Fared
@@ -82,7 +83,7 @@ def contests_table(title: str, contests: list[Decided]) -> Table:
         if ranking is None or means is None:
             table.add_row(contest.name, published, "", "", "", "", "not run", style="dim")
             continue
-        ranks = ", ".join(f"{method} {rank:.3f}" for method, rank in zip(ranking.methods, ranking.ranks, strict=True))
+        ranks = _mean_ranks(contest, ranking)
         paired = ranking.problems if means.problems == 1 else means.problems  # one problem: its seeds are the pairs
         second = f"{means.p:.3g} (n = {means.problems})" if means.problems > 1 else ""
         table.add_row(contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
@@ -247,6 +248,8 @@ def study_part(one: Answered, kept: Kept) -> str:
     if one.contests:
         parts.append(_page_table(["contest", "published p", "ours", "p of means", "mean ranks", "verdict"],
                                  [_contest(contest) for contest in one.contests]))
+        notes = [f"- {_cell(contest.name)}: {_cell(contest.note)}" for contest in one.contests if contest.note]
+        parts += ["\n".join(notes)] * bool(notes)
     parts += [ranking_line(order) for order in one.orders]
     if others:
         finished = sum(bool(row.seeds) for row in others)
@@ -306,11 +309,18 @@ def _contest(contest: Decided) -> list[str]:
     ranking, means = contest.ranking, contest.by_means
     if ranking is None or means is None:
         return [contest.name, published, "", "", "", "not run"]
-    ranks = ", ".join(f"{method} {rank:.3f}" for method, rank in zip(ranking.methods, ranking.ranks, strict=True))
+    ranks = _mean_ranks(contest, ranking)
     p_of_means = means.p if contest.wilcoxon is None else contest.wilcoxon
     return [contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
             f"{p_of_means:.3g} (n = {means.problems})", f"{ranks}; CD {ranking.critical_difference:.4f}",
             "they differ" if ranking.differ else "no difference shown"]
+
+
+def _mean_ranks(contest: Decided, ranking: Ranking) -> str:
+    """'aggregation 0 1.525 (published 1.813), ...'; 1 is best."""
+    printed = [f" (published {rank:.3f})" for rank in contest.published_ranks] or [""] * len(ranking.methods)
+    return ", ".join(f"{method} {rank:.3f}{beside}"
+                     for method, rank, beside in zip(ranking.methods, ranking.ranks, printed, strict=True))
 
 
 def _made(kept: Kept) -> str:
