@@ -47,9 +47,10 @@ class FeatureInference(ProbeOfVertical):
         party: whose columns (left out: the first party without labels)
     """
 
-    algorithms: ClassVar[tuple[str, ...]] = ("split-nn", "vertical-logistic", "vertical-linear", "vertical-poisson")
-    assumes: ClassVar[str] = "its own columns, activations (split network) or scores (regression), and some of the " \
-                             "other party's rows; for `solved` the other party's weights instead"
+    algorithms: ClassVar[tuple[str, ...]] = ("split-nn", "transfer", "vertical-logistic", "vertical-linear",
+                                            "vertical-poisson")
+    assumes: ClassVar[str] = "its own columns, activations (split network, transfer) or scores (regression), and " \
+                             "some of the other party's rows; for `solved` the other party's weights instead"
 
     known: Annotated[int, Ge(10)] = 50
     party: str = ""
@@ -83,12 +84,16 @@ class FeatureInference(ProbeOfVertical):
                 "guess": float(np.mean(blind)), "attempts": float(len(columns) - self.known), **more}
 
 
+_SENT_UP = {"split-nn.top": "activations", "transfer.learn": "represented"}
+"""By task of the label holder the field that holds what parties without labels sent up, row by row."""
+
+
 def _activations(heard: Overheard, party: int) -> Floats:
     """What a party last sent up the network for each training row."""
     seen: Floats | None = None
     for message in heard.sent_to(heard.roles.label_holder):
-        if message.task == "split-nn.top":
-            given = message.payload["activations"][str(party)]
+        if message.task in _SENT_UP:
+            given = message.payload[_SENT_UP[message.task]][str(party)]
             seen = np.zeros((len(heard.columns(party)), given.shape[1])) if seen is None else seen
             seen[message.payload["positions"]] = given
     assert seen is not None

@@ -69,13 +69,13 @@ class ProbeOfLabels(ProbeOfVertical):
 @register("probe", "label-inference", paper="Li et al., 2022")
 @dataclass(frozen=True)
 class LabelInference(ProbeOfLabels):
-    """What are the labels? From the gradients that a split network sends to a party without them.
+    """What are the labels? From the gradients that a split network, or transfer, sends to a party without them.
 
     A row's gradients are averaged over all batches, which takes off noise that is drawn anew each time. Beside it stand
     the attacks on single batches, by length (`norm`) and by direction beside one known row (`direction`).
     """
 
-    algorithms: ClassVar[tuple[str, ...]] = ("split-nn",)
+    algorithms: ClassVar[tuple[str, ...]] = ("split-nn", "transfer")
     assumes: ClassVar[str] = "its own columns, the gradients of all rounds, and a few labels, which say which way round"
 
     def attempt(self, result: Result, view: View) -> dict[str, float]:
@@ -139,11 +139,11 @@ class InstanceSpaces(ProbeOfLabels):
 
 
 def gradients_of(heard: Overheard, party: int) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Each batch's rows with their gradients, which a party of a split network gets together with the next batch."""
+    """Each batch's rows with their gradients, which a party without labels gets together with the next batch."""
     batches: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
     pending = None
     for message in heard.sent_to(party):
-        if message.task == "split-nn.step":
+        if message.task in ("split-nn.step", "transfer.represent"):
             if "gradient" in message.payload and pending is not None:
                 batches.append((pending, message.payload["gradient"]))
             pending = message.payload.get("positions")
