@@ -9,6 +9,7 @@ import typer
 
 from tequio.cli import (
     aggregator,
+    ask,
     bench,
     compare,
     components,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "init": init.init, "run": run.run, "search": search.search, "ui": ui.ui, "list": components.every,
+    "init": init.init, "run": run.run, "search": search.search, "ask": ask.ask, "ui": ui.ui, "list": components.every,
     "show": components.show,
     "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
