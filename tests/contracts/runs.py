@@ -21,7 +21,7 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 WITHOUT_LEARNER = {"glm", "ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
-                   "vertical-poisson"}
+                   "vertical-poisson", "test"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
     "boosted-trees": {"depth": 2, "bins": 8}, "cart": {"depth": 3}, "xgboost": {"depth": 2},
@@ -29,6 +29,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """Parameters that keep a learner small."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "test": {"tests": ["pearson(a, b)"]},
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
     "glm": {"formula": "a ~ b"},
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
@@ -43,7 +44,7 @@ ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertica
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 WITHOUT_LOCAL = {"glm", "statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
                  "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
-                 "xgboost-cyclic", "ask"}
+                 "xgboost-cyclic", "ask", "test"}
 
 
 def config_of(name: str) -> dict[str, Any]:

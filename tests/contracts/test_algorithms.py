@@ -292,7 +292,7 @@ WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
            "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl", "fedgbdt",
                               "glm",
                               "statistics", "timing", "vertical-forest", "vertical-linear", "vertical-logistic",
-                              "vertical-poisson", "voting", "ask"},
+                              "vertical-poisson", "voting", "ask", "test"},
            "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",
                            "statistics", "timing", "xgboost-bagging", "xgboost-cyclic"}}
 

@@ -44,7 +44,7 @@ class Answered:
 
 def answer_at_party(plan: Plan, rows: Dataset, floor: int, party: int) -> Answered:
     """At the party: its answer without what is too small. A floor of 1 leaves nothing out."""
-    values = _Values(rows)
+    values = Values(rows)
     inside = _cells(plan, values, len(rows), party)
     shown = _without_few(np.bincount(inside[inside >= 0], minlength=plan.cells), len(rows), floor)
     cell = np.where(shown[inside] & (inside >= 0), inside, -1)
@@ -75,7 +75,7 @@ class _Measured:
     plan: Plan
     measure: Measure
     place: int
-    values: _Values
+    values: Values
     cell: NDArray[np.int64]
     floor: int
 
@@ -154,7 +154,7 @@ def _counted(cell: NDArray[np.int64], part: NDArray[np.int64], rows: NDArray[np.
     return found
 
 
-def _cells(plan: Plan, values: _Values, rows: int, party: int) -> NDArray[np.int64]:
+def _cells(plan: Plan, values: Values, rows: int, party: int) -> NDArray[np.int64]:
     """The cell of each row, -1 for those outside."""
     inside = np.ones(rows, dtype=bool)
     if plan.question.where is not None:
@@ -176,7 +176,7 @@ def _cells(plan: Plan, values: _Values, rows: int, party: int) -> NDArray[np.int
     return np.where(inside, cell, -1)
 
 
-def _holds(condition: Condition, values: _Values, columns: Mapping[str, Column]) -> NDArray[np.bool_]:
+def _holds(condition: Condition, values: Values, columns: Mapping[str, Column]) -> NDArray[np.bool_]:
     """For each row whether a condition holds. A missing value is unequal to all others, and neither more nor less."""
     if isinstance(condition, Not):
         return ~_holds(condition.one, values, columns)
@@ -194,7 +194,7 @@ def _compared(condition: Compare, numbers: NDArray[np.floating], column: Column)
                        ">": numbers > wanted[0], ">=": numbers >= wanted[0]}[condition.op])
 
 
-class _Values:
+class Values:
     """Columns of some rows as numbers; missing ones are NaN."""
 
     def __init__(self, rows: Dataset) -> None:

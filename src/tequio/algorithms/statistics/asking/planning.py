@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isfinite, prod
+from math import ceil, inf, isfinite, log10, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,9 +49,10 @@ class Column:
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """The edges of its bins, from the smallest value to the largest."""
+        """The edges of its bins, from the smallest value to the largest, as numbers that people write: 0.3 is 0.3."""
         low, high, step = self.scale or (0.0, 0.0, 1.0)
-        return np.asarray(low + step * np.arange(round((high - low) / step) + 1))
+        digits = 13 - ceil(log10(max(abs(low), abs(high), 1e-300)))
+        return np.round(low + step * np.arange(round((high - low) / step) + 1), digits)
 
     def code(self, value: Value) -> float:
         """The number that stands for a value, which has to be of its domain or on its steps."""
