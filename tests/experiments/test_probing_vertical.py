@@ -129,8 +129,9 @@ def test_activations_tell_columns_and_noise_on_them_does_not(runs):
     assert blurred["success"] < bare["guess"] + 0.02
 
 
-def test_a_part_of_a_model_is_completed(runs):
-    found = probe(runs("net"), "model-completion", known=40)
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_a_part_of_a_model_is_completed(runs, unlabelled):
+    found = probe(runs("net"), "model-completion", known=40, unlabelled=unlabelled)
     assert 0.9 < found["low"] < found["success"] < found["high"]
     assert found["attempts"] == len(overheard(runs("net")).labels()) - 40
 

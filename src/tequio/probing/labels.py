@@ -16,6 +16,7 @@ from annotated_types import Ge
 from tequio.algorithms.vertical.split_nn import Bottom, SplitNN
 from tequio.algorithms.vertical.trees.offering import follow, roots_of
 from tequio.attacks.label_leakage import area_under_curve, averaged_scores, completed_scores, leaked
+from tequio.attacks.model_completion import MixMatch
 from tequio.errors import ConfigError
 from tequio.federation.rng import stream
 from tequio.learners.dense import forward
@@ -98,7 +99,12 @@ class ModelCompletion(ProbeOfLabels):
     """What are the labels? From a party's own part of a split network, completed with a few known labels.
 
     No noise on gradients is against this as long as the model learns: the part has learned what tells labels.
+
+    Parameters:
+        unlabelled: learn from the rows without known labels, too, and train the part further, by MixMatch
     """
+
+    unlabelled: bool = False
 
     algorithms: ClassVar[tuple[str, ...]] = ("split-nn",)
     assumes: ClassVar[str] = "its own columns and its own layers, and a few labels"
@@ -109,7 +115,11 @@ class ModelCompletion(ProbeOfLabels):
         party, algorithm, positive = without_labels(heard, self.party), heard.algorithm, heard.labels()
         assert isinstance(algorithm, SplitNN)
         layers = heard.party(party).recall(Bottom)["layers"]
-        outputs = forward(layers, heard.columns(party), algorithm.activation).output
+        columns, activation = heard.columns(party), algorithm.activation
+        if self.unlabelled:
+            rng = stream(heard.federation.population.seed, "probe completion")
+            return self.areas(heard, lambda known: MixMatch().scores(layers, activation, columns, positive, known, rng))
+        outputs = forward(layers, columns, activation).output
         return self.areas(heard, lambda known: completed_scores(outputs, positive, known))
 
 

@@ -231,6 +231,7 @@ COMPARISONS = {
     "labels_by_direction": leaked("label-inference", "party", "direction"),
     "labels_by_average": leaked("label-inference", "party", "success"),
     "labels_by_completion": leaked("model-completion", "party", "success"),
+    "labels_by_semi_supervised_completion": leaked("model-completion", "party", "success", unlabelled=True),
     "labels_by_own_columns": leaked("label-inference", "party", "guess"),
     "labels_by_nodes": leaked("instance-spaces", "party", "success"),
     "labels_by_columns_beside_nodes": leaked("instance-spaces", "party", "guess"),
