@@ -20,7 +20,8 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
             "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
-WITHOUT_LEARNER = {"glm", "ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
+WITHOUT_LEARNER = {"glm", "penalised-glm",
+                   "ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
                    "vertical-poisson", "test"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
@@ -31,7 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "test": {"tests": ["pearson(a, b)"]},
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
-    "glm": {"formula": "a ~ b"},
+    "glm": {"formula": "a ~ b"}, "penalised-glm": {"formula": "a ~ b", "folds": 2},
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
     "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedgbdt": {"tables": 2}, "fedbuff": {"buffer": 3},
     "semisync": {"period": 5.0}, "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "transfer": {"width": 3},
@@ -42,7 +43,8 @@ ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertical-linear", "vertical-logistic",
               "vertical-poisson"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
-WITHOUT_LOCAL = {"glm", "statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
+WITHOUT_LOCAL = {"glm", "penalised-glm",
+                 "statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
                  "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
                  "xgboost-cyclic", "ask", "test"}
 

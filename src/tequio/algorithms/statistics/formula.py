@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -134,6 +135,7 @@ def evaluated(expression: Expression, column: Callable[[str], Column], level: Ca
     raise ConfigError("a text in a formula stands beside == or != and a column only")
 
 
+@lru_cache(maxsize=64)
 def read_formula(text: str) -> Formula:
     """The formula of a text; anything that is none is refused with the place of the fault."""
     return _Reader(text).formula()

@@ -11,7 +11,6 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from tequio.algorithms.statistics.design import CONSTANT, Table
-from tequio.algorithms.statistics.exact_sums import ExactSums
 from tequio.algorithms.statistics.families import FamilyName, LinkName
 from tequio.algorithms.statistics.fitting import (
     Errors,
@@ -26,24 +25,18 @@ from tequio.algorithms.statistics.fitting import (
 from tequio.algorithms.statistics.formula import read_formula
 from tequio.algorithms.statistics.glm_tasks import Sites
 from tequio.algorithms.statistics.newton import inverted
+from tequio.algorithms.statistics.statistic import ExactStatistic, require_columns
 from tequio.errors import ConfigError, nearest
-from tequio.federation.algorithm import Algorithm, State, part
-from tequio.federation.averaging import select
-from tequio.federation.selection import AllParties, Selector
-from tequio.federation.stages import Stage
+from tequio.federation.algorithm import State
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from tequio.algorithms.statistics.exact_sums import ExactSums
     from tequio.algorithms.statistics.fitting import Frame
-    from tequio.data.dataset import Dataset
-    from tequio.federation.evaluation import Part
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.learners.learner import Tally
 
     Row = dict[str, str | float]
 
@@ -54,7 +47,7 @@ RATIOS = {("binomial", "logit"): "odds ratio", ("binomial", "cloglog"): "hazard 
 
 @register("algorithm", "glm", paper="McCullagh and Nelder, 1989")
 @dataclass(frozen=True, kw_only=True)
-class Glm(Algorithm):
+class Glm(ExactStatistic):
     """A generalised linear model of all parties' rows, as if they were pooled: coefficients, standard errors, p-values.
 
     Exact, whatever the split of rows over parties, and the same to the last bit under 'secure-sum' and 'one-shot-sum'.
@@ -78,8 +71,6 @@ class Glm(Algorithm):
             by which knots are found
     """
 
-    selector: Selector = part(factory=AllParties)
-    stages: tuple[Stage, ...] = part(())
     formula: str
     family: FamilyName = "gaussian"
     link: LinkName = ""
@@ -95,41 +86,18 @@ class Glm(Algorithm):
     aliased: Literal["refuse", "drop"] = "refuse"
     minimum_count: Annotated[int, Ge(1)] = 5
 
-    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
-    shows_replies: ClassVar[bool] = False
-    sums_only: ClassVar[bool] = True
-    adoptable: ClassVar[bool] = False  # there is no model that a party could train further
+    what: ClassVar[str] = "glm"
 
     def start(self, federation: Federation) -> State:
-        """Nothing is known yet."""
+        """Refuse what is not there."""
         if self.weights_are == "counts" and not self.weights:
             raise ConfigError("algorithm.weights_are would do nothing: there are no weights",
                               remedy="set algorithm.weights to a column, or leave weights_are out")
-        for name in (*read_formula(self.formula).columns, *([self.weights] if self.weights else [])):
-            Table.domain(federation.schema, name)
+        require_columns(federation.schema, (*read_formula(self.formula).columns, self.weights))
         return State({})
 
-    def round(self, federation: Federation, state: State) -> State:
+    def found(self, sums: ExactSums, federation: Federation) -> Payload:
         """Fit once, and say all that there is to say."""
-        if state.model:
-            return state
-        chosen = select(self, federation, state)
-        sums = ExactSums("glm", federation, np.asarray(chosen.parties), self.stages)
-        return state.next(sums.settle(lambda: self._fitted(sums, federation)), selector=chosen.memory)
-
-    def answer(self, federation: Federation, state: State) -> None:
-        """There is no model that answers rows."""
-
-    def evaluate(self, federation: Federation, state: State, part: Part,
-                 parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """There is no model to evaluate."""
-        return {}
-
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """There is no model to score."""
-        return None
-
-    def _fitted(self, sums: ExactSums, federation: Federation) -> Payload:
         spec = ModelSpec(formula=self.formula, family=self.family, link=self.link, weights=self.weights,
                          weights_are=self.weights_are, sites=self.sites, unknown_levels=self.unknown_levels,
                          aliased=self.aliased, quasi=self.quasi, minimum_count=self.minimum_count)
@@ -141,18 +109,14 @@ class Glm(Algorithm):
             tables["tests"] = [self._tested(sums, plain, model, group) for group in self.tests]
         if len([name for name in frame.names if name != CONSTANT]) > 1:
             tables["variance inflation"] = inflation(sums, frame)
-        split = federation.population.split
-        aside = [f"{split.validation + split.test:.0%} of the rows are kept for validation and testing: set "
-                 "data.split = {validation = 0.0, test = 0.0} to use them"] if split.validation + split.test else []
         outcome = read_formula(self.formula).outcome
         levels = Table.domain(federation.schema, outcome.column) if outcome.column else None
         event = [f"the event is {outcome.label} = '{levels[-1]}'"] if levels and self.family == "binomial" else []
         return {"formula": self.formula, "family": self.family, "link": frame.settings.link, "errors": self.errors,
                 "names": list(frame.names), "coefficients": model.coefficients, "covariance": model.covariance,
-                "standard_errors": model.errors, "iterations": model.fit.iterations, "asks": sums.asks,
+                "standard_errors": model.errors, "iterations": model.fit.iterations,
                 "alpha": model.alpha, "alpha_error": model.alpha_se, "dispersion": model.dispersion,
-                "tables": tables, "notes": [*sums.notes, *event, *model.notes, *aside], "revealed": dict(sums.revealed),
-                "approximate": ""}
+                "tables": tables, "notes": [*event, *model.notes]}
 
     def _fit_table(self, sums: ExactSums, model: Fitted) -> list[Row]:
         """What is said of the model as a whole, one row per number."""

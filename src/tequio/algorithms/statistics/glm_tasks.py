@@ -100,7 +100,7 @@ class SecondPayload(PointPayload):
     scale: float
 
 
-def _design(party: Party, payload: DesignPayload, settings: ModelSettings) -> Design:
+def party_design(party: Party, payload: DesignPayload, settings: ModelSettings) -> Design:
     """The party's columns, of which some are kept."""
     kept = payload["kept"]
     if len(kept) != settings.columns:
@@ -119,7 +119,7 @@ class _At:
     """
 
     def __init__(self, party: Party, payload: PointPayload, settings: ModelSettings) -> None:
-        self.design = _design(party, payload, settings)
+        self.design = party_design(party, payload, settings)
         require(self.design.broken)
         self.settings, self.alpha, self.own_leverage = settings, float(payload["alpha"]), 0.0
         self.y, self.w = self.design.outcome, self.design.weights
@@ -169,7 +169,7 @@ def totals_layout(columns: int) -> Layout:
 @task("glm: totals", settings=ModelSettings, reply=SumsReply, reveals=Sums(guarded=True))
 def totals_here(party: Party, payload: DesignPayload, settings: ModelSettings) -> SumsReply:
     """Rows and sums of columns; nothing but the letters of rules where one is broken."""
-    design, layout = _design(party, payload, settings), totals_layout(settings.columns)
+    design, layout = party_design(party, payload, settings), totals_layout(settings.columns)
     if design.broken.any():
         nothing = {block.name: np.zeros(block.shape) for block in layout}
         return whole_reply(party, layout, payload, {**nothing, "refused": design.broken})
@@ -188,7 +188,7 @@ def spreads_layout(columns: int) -> Layout:
 @task("glm: spreads", settings=ModelSettings, reply=SumsReply, reveals=Sums(guarded=True))
 def spreads_here(party: Party, payload: CentredPayload, settings: ModelSettings) -> SumsReply:
     """Squares of the columns and of the outcome around the common means."""
-    design, mean = _design(party, payload, settings), payload["mean"]
+    design, mean = party_design(party, payload, settings), payload["mean"]
     require(design.broken)
     both, w = np.column_stack([design.columns, design.outcome]), design.weights
     return whole_reply(party, spreads_layout(settings.columns), payload, sum_rows(
@@ -272,7 +272,7 @@ _TIED = 1e-3
 @task("glm: separation", settings=ModelSettings, reply=SumsReply, reveals=Sums(guarded=True))
 def separation_here(party: Party, payload: SecondPayload, settings: ModelSettings) -> SumsReply:
     """Whether any row here speaks against a direction in which the coefficients grow, for it, or neither."""
-    design = _design(party, payload, settings)
+    design = party_design(party, payload, settings)
     require(design.broken)
     z = (design.columns - payload["mean"][:-1]) / payload["sd"]
     length = float(np.sqrt(payload["direction"] @ payload["direction"]))
