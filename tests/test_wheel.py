@@ -54,6 +54,15 @@ def test_studies_travel_with_the_wheel(installed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.wheel
+def test_kept_numbers_and_claims_travel_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+    shown = json.loads(output(installed / "tequio", "reproduce", "--all", "--stored", "--json", folder=tmp_path))
+    rows = [row for study in shown["studies"] for row in study["rows"]]
+    assert sum(row["seeds"] > 1 for row in rows) > 1000
+    assert {claim["fate"] for study in shown["studies"] for claim in study["claims"]} == {
+        "confirmed", "refuted", "open"}
+
+
+@pytest.mark.wheel
 def test_a_study_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     shown = output(installed / "tequio", "reproduce", "usecases/kmeans", "--quick", "--json", folder=tmp_path)
     assert {row["verdict"] for row in json.loads(shown)["rows"]} == {"no published number"}
