@@ -59,9 +59,12 @@ class Answered:
 
 def from_runs(plan: Plan, store: Store, problems: Mapping[str, str] | None = None,
               kept: Kept | None = None) -> Answered:
-    """From stored runs, and from kept numbers of the same config where these are given."""
+    """From stored runs, and from kept numbers of the same config where these are given. The quick form, which is on
+    other data, says nothing about claims and rankings."""
     rows, contests = answer(plan, store, problems), decide(plan, store)
-    if kept is not None and not plan.quick:
+    if plan.quick:
+        return Answered(plan.study, tuple(rows), tuple(contests), (), ())
+    if kept is not None:
         stale = stale_lines(plan, kept)
         pairs = zip(rows, kept_rows(plan.study, kept, stale), plan.study.lines, strict=True)
         rows = [_together(plan.study, line, mine, theirs, line.name in stale) for mine, theirs, line in pairs]

@@ -70,7 +70,8 @@ def study_table(title: str, rows: Sequence[Row]) -> Table:
     """`cell | published ± margin | ours (mean ± sd over n seeds) | 90 % interval | verdict`."""
     table = _table(title, "cell", "published", "ours", "90 % interval", "verdict")
     for row in rows:
-        table.add_row(row.cell, aim(row), ours(row), ends(row), row.verdict, style=_STYLES.get(row.verdict, ""))
+        verdict = "unpublished" if row.verdict == "no published number" else row.verdict
+        table.add_row(row.cell, aim(row), ours(row), ends(row), verdict, style=_STYLES.get(row.verdict, ""))
     return table
 
 
@@ -198,7 +199,8 @@ def _table(title: str, *columns: str) -> Table:
                   header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in ("published", "ours", "finished") else "left",
-                         no_wrap=column in ("study", "published", "ours", "90 % interval", "verdict", "finished"))
+                         min_width=16 if column in ("cell", "claim") else None,
+                         no_wrap=column in ("study", "published", "finished"))
     return table
 
 
