@@ -38,7 +38,7 @@ from tequio.federation.topology import ClientServer, Topology
 from tequio.learners.answers import Answer, learner_of
 from tequio.learners.learner import Arrays, Learner
 from tequio.learners.metrics import merge, summarise
-from tequio.learners.routers.router import Own, Router, fit_router, is_own
+from tequio.learners.routers.router import Own, Router, accepted, fit_router, is_own
 from tequio.registry import build, from_plain, register, to_plain
 
 if TYPE_CHECKING:
@@ -377,8 +377,8 @@ def where_rows_go(party: Party, payload: RoutedRows, settings: RoutedSettings) -
     """Of rows that the coordinator sends, which the party's own model would answer, and how novel they are."""
     rows = Dataset.of(party.data.train.schema, payload["features"], np.zeros(len(payload["features"]), dtype=np.int64))
     model: IncrementPayload = {"model": payload["model"]}
-    reply: RouteReply = {"own": answer_here(party, model, settings).owned(rows)}
-    fitted = party.recall(Increment).get("router")
-    if settings.router is not None and fitted is not None:
-        reply["novelty"] = settings.router.novelty(fitted, rows, Own(settings.learner, personal_model(party, model)))
-    return reply
+    here, fitted = answer_here(party, model, settings), party.recall(Increment).get("router")
+    if settings.router is None or fitted is None:
+        return {"own": here.owned(rows)}
+    novelty = settings.router.novelty(fitted, rows, Own(settings.learner, personal_model(party, model)))
+    return {"own": accepted(fitted, novelty) if here.own is not None else here.owned(rows), "novelty": novelty}

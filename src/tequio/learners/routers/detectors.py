@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Ge(1)]
 _ROWS_AT_A_TIME = 2000
-_ROWS_PER_PASS = 1000  # through the autoencoder
+_ROWS_TO_JUDGE_BY = 1000  # whether an autoencoder has learnt anything
+_ROWS_PER_PASS = 250  # through it: with more, what its layers give no longer fits into caches
 
 
 @register("router", "pca")
@@ -190,7 +191,7 @@ class Autoencoder(Router):
     def fit(self, rows: Dataset, own: Own, rng: np.random.Generator) -> Fitted:
         """Train the autoencoder on the rows; the best one, where it took several to learn anything."""
         require_torch("the router 'autoencoder'")
-        some = rows.take(np.arange(min(len(rows), _ROWS_PER_PASS)))
+        some = rows.take(np.arange(min(len(rows), _ROWS_TO_JUDGE_BY)))
         images = self._images(some, np.arange(len(some)))
         blind = float((images - images.mean(0)).square().mean())
         found: list[tuple[float, Fitted]] = []
@@ -244,8 +245,8 @@ class Autoencoder(Router):
             raise DataError(f"images of {shape[1]} x {shape[2]} pixels cannot be halved twice",
                             remedy="set side = 32 in the router")
         return nn.Sequential(
-            nn.Conv2d(shape[0], 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(shape[0], 16, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(16, 8, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
             nn.ConvTranspose2d(8, 16, 3, stride=2, padding=1, output_padding=1), nn.ReLU(),
             nn.ConvTranspose2d(16, shape[0], 3, stride=2, padding=1, output_padding=1), nn.Sigmoid())
 

@@ -77,10 +77,13 @@ def fit_router(router: Router, rows: Dataset, own: Own, rng: np.random.Generator
 
 def is_own(router: Router, fitted: Fitted, rows: Dataset, own: Own) -> NDArray[np.bool_]:
     """Row by row, whether it is of the party's kind; what is on the threshold is, what is not a number is not."""
-    if not len(rows):
-        return np.zeros(0, dtype=bool)
-    accepted: NDArray[np.bool_] = router.novelty(fitted, rows, own) <= fitted["threshold"]
-    return accepted
+    return accepted(fitted, router.novelty(fitted, rows, own)) if len(rows) else np.zeros(0, dtype=bool)
+
+
+def accepted(fitted: Fitted, novelty: Numbers) -> NDArray[np.bool_]:
+    """The same of rows whose novelty is known."""
+    below: NDArray[np.bool_] = novelty <= fitted["threshold"]
+    return below
 
 
 @register("router", "confidence", paper="Hendrycks and Gimpel, 2017")
