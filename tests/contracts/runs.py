@@ -22,7 +22,7 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
 WITHOUT_LEARNER = {"glm", "penalised-glm",
                    "ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
-                   "vertical-poisson", "test"}
+                   "vertical-poisson", "test", "meta"}
 SIZES: dict[str, dict[str, Any]] = {
     "kmeans": {"clusters": 2}, "mlp": {"hidden": [5]}, "random-forest": {"trees": 3, "depth": 2},
     "boosted-trees": {"depth": 2, "bins": 8}, "cart": {"depth": 3}, "xgboost": {"depth": 2},
@@ -30,7 +30,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """Parameters that keep a learner small."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "test": {"tests": ["pearson(a, b)"]},
+    "test": {"tests": ["pearson(a, b)"]}, "meta": {"formula": "a ~ b"},
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
     "glm": {"formula": "a ~ b"}, "penalised-glm": {"formula": "a ~ b", "folds": 2},
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
@@ -46,7 +46,7 @@ ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
 WITHOUT_LOCAL = {"glm", "penalised-glm",
                  "statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
                  "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
-                 "xgboost-cyclic", "ask", "test"}
+                 "xgboost-cyclic", "ask", "test", "meta"}
 
 
 def config_of(name: str) -> dict[str, Any]:

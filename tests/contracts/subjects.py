@@ -34,6 +34,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("algorithm", "vertical-forest"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"},
                                        "bins": 8, "together": 3},
     ("algorithm", "glm"): {"formula": "a ~ b"},
+    ("algorithm", "meta"): {"formula": "a ~ b"},
     ("algorithm", "penalised-glm"): {"formula": "a ~ b", "folds": 2},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
     # Keys and pads from streams, so that states can be compared byte by byte.

@@ -17,7 +17,7 @@ from tequio.algorithms.trees.icdta4fl import TreeFusion
 from tequio.algorithms.vertical.vertical import VerticalAlgorithm
 from tequio.engines.inline import InlineEngine
 from tequio.engines.local import WorkerPool
-from tequio.errors import ConfigError, TequioError
+from tequio.errors import ConfigError, DataError, TequioError
 from tequio.experiments.config.complete import complete
 from tequio.experiments.running.measuring import pooled
 from tequio.federation import payload as payloads
@@ -160,6 +160,10 @@ def test_two_workers_give_what_one_process_gives(name, two_workers):
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in TWO_PARTIES_AT_LEAST])
 def test_one_party_is_enough(name):
+    if name == "meta":
+        with pytest.raises(DataError, match="one study is no meta-analysis"):
+            Play(name, parties=1).rounds(1)
+        return
     assert is_sound(Play(name, parties=1).rounds(1))
 
 
@@ -292,8 +296,8 @@ WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
            "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl", "fedgbdt",
                               "glm", "penalised-glm",
                               "statistics", "timing", "vertical-forest", "vertical-linear", "vertical-logistic",
-                              "vertical-poisson", "voting", "ask", "test"},
-           "wrong_shape": {"alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",
+                              "vertical-poisson", "voting", "ask", "test", "meta"},
+           "wrong_shape": {"meta", "alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",
                            "statistics", "timing", "xgboost-bagging", "xgboost-cyclic"}}
 
 

@@ -65,7 +65,7 @@ ASKED_FIRST_UNDER_A_BUDGET = {
     "fedgbdt": "boosting: total targets", "icdta4fl-own": "icdta4fl: fit tree",
     "icdta4fl": "icdta4fl: fit tree", "icdta4fl-plus": "icdta4fl: fit tree",
     "kmeans": "statistics: summary", "statistics": "statistics: summary", "ask": "ask: table",
-    "test": "test: products",
+    "test": "test: products", "meta": "meta: own fit",
     "mlfedavg": "multilabel.train", "mlfedavg-plus": "multilabel.train",
     "secureboost": "secureboost: derive", "split-nn": "split-nn.step", "transfer": "transfer.sum up",
     "vertical-forest": "vertical-forest: hide classes",
