@@ -36,6 +36,9 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("algorithm", "glm"): {"formula": "a ~ b"},
     ("algorithm", "meta"): {"formula": "a ~ b"},
     ("algorithm", "penalised-glm"): {"formula": "a ~ b", "folds": 2},
+    ("algorithm", "cox"): {"formula": "Surv(exp(a), target) ~ b", "minimum_count": 1},
+    **{("algorithm", name): {"formula": "Surv(exp(d), target) ~ I(c > 0)", "minimum_count": 1, "step": 4.0,
+                             "horizon": 8.0} for name in ("kaplan-meier", "log-rank")},
     ("algorithm", "mlfedavg-plus"): {"federated_rounds": 2, "personal_rounds": 3},
     # Keys and pads from streams, so that states can be compared byte by byte.
     ("algorithm", "vertical-logistic"): {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}},

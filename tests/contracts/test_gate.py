@@ -57,7 +57,8 @@ FOLDED = {"penalised-glm"}
 
 METRICS = "the metrics in the reply of task"
 ASKED_FIRST_UNDER_A_BUDGET = {
-    "glm": "glm: totals", "penalised-glm": "glm: totals",
+    "glm": "glm: totals", "penalised-glm": "glm: totals", "cox": "glm: totals", "log-rank": "survival: totals",
+    "kaplan-meier": "survival: totals",
     "agnostic": "fair.train", "q-fedavg": "fair.train", "gossip": "gossip: train", "voting": "voting: train",
     "fedbn": "own part.train", "fedper": "own part.train", "fedrep": "fedrep.train",
     "federated-id3": "federated-id3: count", "fedrf": "fedrf: grow trees",

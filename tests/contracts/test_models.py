@@ -21,7 +21,7 @@ from tequio.federation.federation import Federation
 from tequio.federation.population import Party, state_name
 from tequio.learners.answers import unpack_answer
 
-NO_MODEL = ["glm", "penalised-glm", "ask", "test", "meta", "statistics", "timing"]
+NO_MODEL = ["cox", "kaplan-meier", "log-rank", "glm", "penalised-glm", "ask", "test", "meta", "statistics", "timing"]
 
 
 def write(path, columns):

@@ -121,12 +121,14 @@ def record():
         runs[f"{kind} {name}"] = {key: float(f"{value:.7g}") for key, value in found.items()}
     defaults = {kind: defaults_of(kind) for kind in kinds()}
     declared = {kind: declared_by(kind) for kind in DECLARING}
-    tables = [f'"{name}": {{\n{lines(found)}\n}}'
-              for name, found in {"runs": runs, "defaults": defaults, "declared": declared}.items()]
-    NUMBERS.write_text("{" + ",\n".join(tables) + "}\n", encoding="utf-8")
+    tables = {"runs": lines(runs), **{name: ",\n".join(f'"{kind}": {{\n{lines(own)}\n}}' for kind, own in found.items())
+                                      for name, found in {"defaults": defaults, "declared": declared}.items()}}
+    NUMBERS.write_text("{" + ",\n".join(f'"{name}": {{\n{text}\n}}' for name, text in tables.items()) + "}\n",
+                       encoding="utf-8")
 
 
 def lines(found):
+    """One line per component, so that changes to two of them rarely meet in one."""
     return ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in found.items())
 
 
