@@ -164,7 +164,7 @@ def test_a_representation_that_cannot_be_used_names_its_party(found, monkeypatch
 @pytest.mark.parametrize(("partition", "data", "said"), [
     (RowsAndColumns(parties=1, row_overlap=1.0, column_overlap=1.0), people(), "no party without labels"),
     (Columns(names=((), ("c0", "c1"))), people(), "party '0' has no columns"),
-    (RowsAndColumns(target_parties=(0, 1)), people(), "2 parties hold the target"),
+    (RowsAndColumns(target_parties=(0, 1)), people(), r"2 parties hold the target \('0', '1'\)"),
     (RowsAndColumns(), people(target="number"), "is for classes")])
 def test_what_cannot_work_is_refused_before_anything_is_sent(partition, data, said):
     population = Population(data, partition.deal(data, np.random.default_rng(0)), Split(0.1, 0.2), seed=0)

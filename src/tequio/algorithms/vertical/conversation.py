@@ -60,9 +60,14 @@ def roles_of(federation: Federation) -> Roles:
         raise ConfigError("this algorithm is for parties that hold different columns of the same rows",
                           remedy="deal the data by columns: [data.partition] name = 'columns'")
     holding = [party for party, holds in enumerate(partition.holds_target) if holds]
-    if len(holding) != 1:
-        raise ConfigError(f"{len(holding)} parties hold the target, and a vertical federation has one label holder",
-                          remedy="use data with a target, dealt by the partition 'columns'")
+    if not holding:
+        raise ConfigError("no party holds the target, and a vertical federation has one label holder",
+                          remedy="use data with a target: set data.target = 'COLUMN'")
+    if len(holding) > 1:
+        named = ", ".join(f"'{federation.name(party)}'" for party in holding)
+        raise ConfigError(f"{len(holding)} parties hold the target ({named}), and a vertical federation has one label "
+                          "holder", remedy="let one of them hold it: set data.partition.target_parties = "
+                                           f"[{holding[0]}], or leave the target out of the others' tables")
     holders = tuple(party for party in range(len(federation)) if party != partition.key_holder)
     return Roles(holding[0], holders, partition.key_holder)
 
