@@ -10,7 +10,7 @@ from parts import Parts
 from tequio.data.dataset import Dataset, Schema, Target
 from tequio.data.partition import Partition, Split
 from tequio.engines.inline import InlineEngine
-from tequio.errors import ConfigError
+from tequio.errors import ConfigError, PartyError
 from tequio.federation.federation import Federation
 from tequio.federation.population import Population
 from tequio.learners.learner import LocalTraining
@@ -85,6 +85,14 @@ def test_oort_as_published_takes_the_root_mean_square_of_losses_under_the_receiv
     assert [facts["asked"] for facts in published.of("exchange") if facts["task"] == "select.squared losses"] == [2]
     assert ours.round().of("exchange")[-1]["task"] != "select.squared losses"
     assert ours.state.memory["selector"]["parties"].tolist() == known["parties"].tolist()
+
+
+def test_a_policy_that_lets_no_model_be_judged_by_training_rows_refuses_squared_losses(tmp_path):
+    config = {"data": {"name": "synthetic", "rows": 120, "features": 3, "partition": {"name": "iid", "parties": 4}},
+              "rounds": 1, "engine": {"workers": 1}, "output": {"folder": str(tmp_path)}, "policy": {"minimum_rows": 5}}
+    with pytest.raises(PartyError, match=r"'select\.squared losses' judges a model by the rows that this party trains"):
+        tequio.run(**config, selector={"name": "oort-rms", "count": 2})
+    assert tequio.run(**config, selector={"name": "oort", "count": 2}).summary["rounds"] == 1
 
 
 def test_oort_as_published_prefers_losses_that_differ_between_rows():

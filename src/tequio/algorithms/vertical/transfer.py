@@ -240,14 +240,8 @@ class TransferPart(Part):
         return cls(str(payload["party"]), dict(payload["state"]), tuple(payload["columns"]), payload["activation"])
 
 
-class OwnRows(TypedDict):
-    """How many rows the party learns from."""
-
-    rows: Count
-
-
-@task("transfer.begin", settings=NetSettings, reply=OwnRows, reveals=Reveals.COUNTS)
-def begin(party: Party, payload: Payload, settings: NetSettings) -> OwnRows:
+@task("transfer.begin", settings=NetSettings, reply=Done, reveals=Reveals.NOTHING)
+def begin(party: Party, payload: Payload, settings: NetSettings) -> Done:
     """Fresh layers; columns are standardised by all own rows that are not kept for validation and testing."""
     others, common = _not_common(party), common_rows(party, "train")
     held_out = party.recall(CommonRows)
@@ -258,7 +252,7 @@ def begin(party: Party, payload: Payload, settings: NetSettings) -> OwnRows:
         party.keep(OtherLabels, {"labels": randomised(others, settings.epsilon, coins)})
     widths = (design(party, common).shape[1], *settings.hidden, settings.width)
     party.keep(Net, {"layers": fresh_stack(widths, party.rng("layers")), "optimizer": {}})
-    return {"rows": len(own)}
+    return {}
 
 
 class Batch(RowRequest, total=False):
@@ -435,7 +429,6 @@ def _descend(party: Party, rows: Floats, delta: Array, settings: TransferSetting
 
 _REPRESENTED = "a party's representation of each row: a transformation of its columns"
 _CENTRE = "the mean over all rows of the label holder of label times representation"
-describe(begin, rows="how many rows the party learns from")
 describe(represent, gradient="how the loss changes with the own representations, row by row: reveals labels",
          represented=_REPRESENTED)
 describe(learn, represented=_REPRESENTED, loss="the loss of the batch", rows="how many rows that loss is of",

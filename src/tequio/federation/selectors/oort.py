@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import numpy as np
 from annotated_types import Ge, Le
 
+from tequio.federation.evaluation import EvaluateSettings
 from tequio.federation.selection import Choice, CohortSelector, Count, Fraction, Share
-from tequio.federation.task import Reveals, Rows, record, task
-from tequio.learners.learner import Learner
+from tequio.federation.task import Reveals, Rows, task
 from tequio.learners.metrics import LARGEST_SUM, row_losses
 from tequio.registry import register
 
@@ -157,29 +157,23 @@ class OortAsPublished(Oort):
             return outcome.replies.parties, np.zeros(0)
         replies = context.federation.off_the_clock().ask(outcome.replies.parties, squared_losses,
                                                          {"model": context.model},
-                                                         settings=SquaresSettings(learner=context.learner))
+                                                         settings=EvaluateSettings(learner=context.learner,
+                                                                                   part="train"))
         rows, squares = replies.values("rows").astype(np.float64), replies.values("squares").astype(np.float64)
         return replies.parties, np.sqrt(rows * squares)
 
 
-@record
-class SquaresSettings:
-    """By which learner a model's losses are taken."""
-
-    learner: Learner
-
-
 class Squares(TypedDict):
-    """The party's training rows, and the sum of their squared losses."""
+    """How many rows a party has in a part, and the sum of their squared losses."""
 
     rows: Rows
     squares: Annotated[float, Ge(0), Le(LARGEST_SUM)]
 
 
-@task("select.squared losses", settings=SquaresSettings, reply=Squares, reveals=Reveals.METRICS)
-def squared_losses(party: Party, payload: Payload, settings: SquaresSettings) -> Squares:
-    """How badly the received model fits the party's training rows."""
-    rows = party.data.train
+@task("select.squared losses", settings=EvaluateSettings, reply=Squares, reveals=Reveals.METRICS)
+def squared_losses(party: Party, payload: Payload, settings: EvaluateSettings) -> Squares:
+    """How badly the received model fits the party's rows of a part."""
+    rows = party.data.part(settings.part)
     losses = row_losses(rows.schema.target, settings.learner.predict(payload["model"], rows), rows.target)
     return {"rows": len(rows), "squares": float(losses @ losses)}
 
