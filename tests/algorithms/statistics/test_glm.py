@@ -209,6 +209,17 @@ def test_rows_kept_aside_are_said(tmp_path):
     assert model["notes"][-1].startswith("20% of the rows are kept for validation and testing")
 
 
+def test_random_intercepts_have_a_table(tmp_path):
+    model = run(tmp_path, "affair ~ age + religious", parties=6, sites="random").model
+    assert model["approximate"] == "quadrature"
+    assert list(quantities(model)) == ["rows", "rows left out", "sites", "log-likelihood", "sd of site intercepts"]
+    data = {**(columns := fair(1200)), "y": columns["yrs_married"]}
+    model = run(tmp_path, "y ~ age", data, family="gaussian", parties=6, sites="random").model
+    assert (model["approximate"], quantities(model)["sites"]) == ("", 6)
+    assert 0 <= quantities(model)["intraclass correlation"] < 0.05  # rows were dealt at random
+    assert "no tests of groups" in refusal(tmp_path, "affair ~ age", sites="random", errors="HC3")
+
+
 def test_a_policy_that_hides_rows_wants_a_hidden_sum(tmp_path):
     assert "say how many rows there are" in refusal(tmp_path, "affair ~ age", policy=HOSPITAL)
     hidden = run(tmp_path, "affair ~ age + religious", policy=HOSPITAL, stages=["secure-sum"])

@@ -8,7 +8,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from tequio.algorithms.statistics.design import CONSTANT, Table
 from tequio.algorithms.statistics.families import FamilyName, LinkName
@@ -23,15 +23,15 @@ from tequio.algorithms.statistics.fitting import (
     with_errors,
 )
 from tequio.algorithms.statistics.formula import read_formula
-from tequio.algorithms.statistics.glm_tasks import Sites
 from tequio.algorithms.statistics.newton import inverted
+from tequio.algorithms.statistics.random_sites import fit_random
 from tequio.algorithms.statistics.statistic import ExactStatistic, require_columns
 from tequio.errors import ConfigError, nearest
 from tequio.federation.algorithm import State
 from tequio.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tequio.algorithms.statistics.exact_sums import ExactSums
     from tequio.algorithms.statistics.fitting import Frame
@@ -59,7 +59,10 @@ class Glm(ExactStatistic):
         link: what of the mean is linear (empty: the first that the family has)
         weights: the column by which rows weigh (empty: all alike)
         weights_are: whether weights are precisions, or how many rows a row stands for
-        sites: an intercept for each party, eliminated at the party, or one constant for all
+        sites: one constant for all, an intercept for each party that is eliminated at the party (fixed), or one drawn
+            from a normal distribution (random)
+        restricted: random intercepts of gaussian outcomes by restricted rather than full likelihood
+        nodes: of the quadrature over a random intercept of other outcomes; 1 is Laplace's approximation
         errors: standard errors by the model, robust ones (HC0 to HC3), or by clusters, which are the parties
         level: of confidence, of intervals
         tests: groups of terms that are tested together, by Wald, likelihood-ratio and score tests
@@ -76,7 +79,9 @@ class Glm(ExactStatistic):
     link: LinkName = ""
     weights: str = ""
     weights_are: Literal["precision", "counts"] = "precision"
-    sites: Sites = "none"
+    sites: Literal["none", "fixed", "random"] = "none"
+    restricted: bool = True
+    nodes: Annotated[int, Ge(1), Le(50)] = 9
     errors: Errors = "model"
     level: Annotated[float, Gt(0), Lt(1)] = 0.95
     tests: tuple[tuple[str, ...], ...] = ()
@@ -93,15 +98,22 @@ class Glm(ExactStatistic):
         if self.weights_are == "counts" and not self.weights:
             raise ConfigError("algorithm.weights_are would do nothing: there are no weights",
                               remedy="set algorithm.weights to a column, or leave weights_are out")
+        if self.sites == "random" and (self.errors != "model" or self.tests or self.quasi):
+            raise ConfigError("random intercepts have standard errors of the model, and no tests of groups of terms",
+                              remedy="leave algorithm.errors, tests and quasi out, or set algorithm.sites = 'fixed'")
         require_columns(federation.schema, (*read_formula(self.formula).columns, self.weights))
         return State({})
 
     def found(self, sums: ExactSums, federation: Federation) -> Payload:
         """Fit once, and say all that there is to say."""
         spec = ModelSpec(formula=self.formula, family=self.family, link=self.link, weights=self.weights,
-                         weights_are=self.weights_are, sites=self.sites, unknown_levels=self.unknown_levels,
+                         weights_are=self.weights_are, sites="fixed" if self.sites == "fixed" else "none",
+                         unknown_levels=self.unknown_levels,
                          aliased=self.aliased, quasi=self.quasi, minimum_count=self.minimum_count)
-        plain = fit(sums, prepare(sums, federation.schema, spec))
+        frame = prepare(sums, federation.schema, spec)
+        if self.sites == "random":
+            return self._with_random_sites(sums, frame)
+        plain = fit(sums, frame)
         model = with_errors(sums, plain, self.errors)
         frame = model.frame
         tables = {"coefficients": coefficient_table(model, self.level), "fit": self._fit_table(sums, plain)}
@@ -118,6 +130,21 @@ class Glm(ExactStatistic):
                 "alpha": model.alpha, "alpha_error": model.alpha_se, "dispersion": model.dispersion,
                 "tables": tables, "notes": [*event, *model.notes]}
 
+    def _with_random_sites(self, sums: ExactSums, frame: Frame) -> Payload:
+        """Coefficients, and how much the intercepts of sites differ."""
+        found = fit_random(sums, frame, restricted=self.restricted, nodes=self.nodes)
+        model, variance = found.model, found.model.dispersion
+        gaussian = self.family == "gaussian"
+        fitted = {"rows": frame.rows, "rows left out": frame.dropped, "sites": found.sites,
+                  "log-likelihood": found.log_likelihood, "sd of site intercepts": found.tau,
+                  **({"variance of rows": variance, "intraclass correlation": found.tau ** 2 / (
+                      found.tau ** 2 + variance)} if gaussian else {})}
+        return {"formula": self.formula, "family": self.family, "link": frame.settings.link, "errors": "model",
+                "names": list(model.frame.names), "coefficients": model.coefficients, "covariance": model.covariance,
+                "standard_errors": model.errors, "tau": found.tau, "dispersion": variance,
+                "tables": {"coefficients": coefficient_table(model, self.level), "fit": _quantities(fitted)},
+                "approximate": "" if gaussian else "quadrature", "notes": list(model.notes)}
+
     def _fit_table(self, sums: ExactSums, model: Fitted) -> list[Row]:
         """What is said of the model as a whole, one row per number."""
         frame, rows = model.frame, model.frame.number
@@ -133,7 +160,7 @@ class Glm(ExactStatistic):
             found |= {"log-likelihood": high, "AIC": 2 * size - 2 * high, "BIC": size * log(rows) - 2 * high}
             if CONSTANT in frame.names:
                 found |= self._against_nothing(sums, model, high)
-        return [{"quantity": name, "value": float(value)} for name, value in found.items()]
+        return _quantities(found)
 
     def _against_nothing(self, sums: ExactSums, model: Fitted, high: float) -> dict[str, float]:
         """Beside a model with a constant alone."""
@@ -177,6 +204,10 @@ class Glm(ExactStatistic):
         score = float(point.score @ inverted(point.information) @ point.score) / small.dispersion
         return {**found, "LR": float(ratio), "LR p": _tail(ratio, len(places), plain.degrees), "score": score,
                 "score p": _tail(score, len(places), None)}
+
+
+def _quantities(found: Mapping[str, float]) -> list[Row]:
+    return [{"quantity": name, "value": float(value)} for name, value in found.items()]
 
 
 def coefficient_table(model: Fitted, level: float) -> list[Row]:
