@@ -127,14 +127,30 @@ def probe(
 
 
 def verify(
-    run: Annotated[str, typer.Argument(help="A run: its folder, its name under runs/, or 'last'.")],
+    run: Annotated[str, typer.Argument(metavar="RUN_OR_DOSSIER", help="A dossier (its .json or .html file); or a run, "
+                                       "to check its transcript: its folder, its name under runs/, or 'last'.")],
+    folder_of_run: Annotated[str, typer.Option("--run", metavar="RUN", help="The run or model of a dossier that lies "
+                                               "elsewhere.", show_default=False)] = "",
+    replay: Annotated[int, typer.Option(min=0, metavar="N", help="Also play this many stretches of rounds again, at "
+                                        "random, and compare hashes (simulated parties).")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Check the signed transcript of a run with the stage 'verified', line by line; exit code 8 if it is not sound."""
-    from tequio.errors import RunError
+    """Check a dossier with all that it rests on, or the signed transcript of a run; exit code 8 if it is not sound.
+
+    A dossier: the document, the page, every file's hash, transcript, proofs and receipts, and every number made again
+    from the files. A run with the stage 'verified': its transcript, line by line.
+    """
+    from tequio.errors import ConfigError, RunError
     from tequio.experiments.running.store import find_folder
     from tequio.experiments.running.transcripts import verify_run
+    from tequio.views.dossier.checking import is_dossier
 
+    if is_dossier(Path(run)):
+        _verify_dossier(Path(run), folder_of_run, replay, as_json)
+        return
+    if folder_of_run or replay:
+        raise ConfigError("--run and --replay are for dossiers", remedy="give the dossier's file: tequio verify "
+                          "RUN/dossier.json --replay 2")
     folder = find_folder(run)
     verdict = verify_run(folder)
     if as_json:
@@ -149,6 +165,31 @@ def verify(
     if verdict.counted:
         typer.echo(f"{verdict.counted} sums of which only the parties that were counted can be checked")
     typer.echo(f"{verdict.receipts} receipts of parties that checked a sum themselves")
+
+
+def _verify_dossier(path: Path, run: str, replay: int, as_json: bool) -> None:
+    from tequio.errors import RunError
+    from tequio.experiments.replaying import replay_rounds
+    from tequio.experiments.running.store import find_folder
+    from tequio.views.dossier.checking import check_dossier
+
+    folder = None if not run else Path(run) if (Path(run) / "model.json").is_file() else find_folder(run)
+    check = check_dossier(path, folder)
+    if replay and not check.wrong:
+        for stretch in replay_rounds(folder or find_folder(path.parent), replay):
+            check.done.append(f"rounds {stretch.first} to {stretch.last} played again: {stretch.words}")
+            check.wrong += [] if stretch.same else [(stretch.file, "rounds played again end with another hash")]
+    if as_json:
+        typer.echo(json.dumps({"dossier": str(path), "sound": not check.wrong, "checked": check.done,
+                               "wrong": [{"file": file, "what": what} for file, what in check.wrong]}))
+        raise typer.Exit(RunError.exit_code if check.wrong else 0)
+    if check.wrong:
+        file, what = check.wrong[0]
+        more = f" (and {len(check.wrong) - 1} more)" if len(check.wrong) > 1 else ""
+        raise RunError(f"the dossier '{path.name}' is not sound: {file}: {what}{more}",
+                       remedy="do not rely on it; ask for the files as they were, and find out what changed them")
+    for line in check.done:
+        typer.echo(line)
 
 
 def report(

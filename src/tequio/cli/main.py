@@ -16,6 +16,7 @@ from tequio.cli import (
     coordinator,
     data,
     doctor,
+    dossier,
     explain,
     export,
     fairness,
@@ -43,7 +44,8 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,
     "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,
-    "forget": forget.forget, "verify": looking.verify, "data": data.app, "coordinator": coordinator.app,
+    "forget": forget.forget, "dossier": dossier.dossier, "verify": looking.verify, "data": data.app,
+    "coordinator": coordinator.app,
     "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app,
     "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
