@@ -51,7 +51,7 @@ def test_html_prints_ratios_and_escapes_names():
     assert ">0.941 (0.923 to 0.961)<" in page
     assert ">&lt;0.001<" in page
     assert "a&lt;b &amp; 100%_x" in page
-    assert "Nobs 6,366; AIC 6961." in page
+    assert "rows 6,366; AIC 6960.94" in page
     assert "class=" not in page  # nothing that is lost outside of the page
 
 

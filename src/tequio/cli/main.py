@@ -17,6 +17,7 @@ from tequio.cli import (
     data,
     doctor,
     dossier,
+    estimates,
     explain,
     export,
     fairness,
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "init": init.init, "run": run.run, "search": search.search, "ask": ask.ask, "ui": ui.ui, "list": components.every,
+    "init": init.init, "run": run.run, "search": search.search, "ask": ask.ask,
+    "estimates": estimates.estimates, "ui": ui.ui, "list": components.every,
     "show": components.show,
     "compare": compare.compare, "report": looking.report, "explain": explain.explain, "predict": predict.predict,
     "export": export.export, "serve": serve.serve, "models": models.app, "fairness": fairness.fairness,

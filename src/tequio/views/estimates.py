@@ -26,6 +26,8 @@ TIDY = ("term", "estimate", "std.error", "statistic", "p.value", "conf.low", "co
 """The columns that every such table has, in the order of broom's `tidy`."""
 
 FORMAT = "tequio-tidy-1"
+_IN_WORDS = {"nobs": "rows", "df.residual": "residual degrees of freedom", "null.deviance": "null deviance",
+             "logLik": "log-likelihood", "nstudies": "parties"}
 _RULE = "border-top:1.5pt solid black;"
 _LATEX = str.maketrans({"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
                         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
@@ -78,7 +80,7 @@ def estimates_json(found: Estimates) -> str:
 
 def estimates_html(found: Estimates) -> str:
     """A table whose look stands in each cell, so that it survives being pasted into a document."""
-    head, rows = _printed(found)
+    head, rows = printed(found)
     cell = "padding:2pt 8pt;text-align:{};"
 
     def line(cells: Sequence[str], tag: str, rule: str) -> str:
@@ -87,7 +89,7 @@ def estimates_html(found: Estimates) -> str:
 
     rules = ("border-top:0.75pt solid black;", *[""] * len(rows))
     body = [line(head, "th", _RULE), *(line(row, "td", rule) for row, rule in zip(rows, rules, strict=False))]
-    notes = "".join(f'<p style="font-size:9pt;margin:2pt 0;">{escape(note)}</p>' for note in _notes(found))
+    notes = "".join(f'<p style="font-size:9pt;margin:2pt 0;">{escape(note)}</p>' for note in notes_of(found))
     return ('<table style="border-collapse:collapse;border-bottom:1.5pt solid black;font-family:serif;font-size:10pt;">'
             f'<caption style="text-align:left;font-weight:bold;padding:4pt 0;">{escape(found.title)}</caption>\n'
             + "\n".join(body) + f"\n</table>\n{notes}\n")
@@ -95,9 +97,9 @@ def estimates_html(found: Estimates) -> str:
 
 def estimates_latex(found: Estimates) -> str:
     """A `table` with the rules of booktabs."""
-    head, rows = _printed(found)
+    head, rows = printed(found)
     lines = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in (head, *rows)]
-    notes = [rf"\par\smallskip\footnotesize {note.translate(_LATEX)}" for note in _notes(found)]
+    notes = [rf"\par\smallskip\footnotesize {note.translate(_LATEX)}" for note in notes_of(found)]
     return "\n".join([r"\begin{table}", rf"\caption{{{found.title.translate(_LATEX)}}}",
                       rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
                       r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
@@ -124,9 +126,12 @@ def interval_text(estimate: float, low: float, high: float, *, ratio: bool = Fal
     return f"{estimate:.{digits}f}{both}".replace("-", "\u2212")
 
 
-def _printed(found: Estimates) -> tuple[list[str], list[list[str]]]:
+def printed(found: Estimates) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table, as texts."""
     name = found.ratio or "Estimate"
     head = ["", f"{name} ({100 * found.level:g}% CI)", "P value"]
+    adjusted = any("p.adjusted" in row for row in found.rows)
+    head += ["Adjusted P"] if adjusted else []
     rows = []
     for row in found.rows:
         values = [_number(row.get(column)) for column in ("estimate", "conf.low", "conf.high")]
@@ -134,14 +139,15 @@ def _printed(found: Estimates) -> tuple[list[str], list[list[str]]]:
             values = [exp(value) if value < 700 else value for value in values]
         shown = interval_text(*values, ratio=bool(found.ratio))
         rows.append([str(row["term"]), shown, p_text(_number(row.get("p.value")))])
+        rows[-1] += [p_text(_number(row.get("p.adjusted")))] if adjusted else []
     return head, rows
 
 
-def _notes(found: Estimates) -> list[str]:
-    facts = "; ".join(f"{name} {value:,}" if isinstance(value, int) else
-                      f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                      for name, value in found.glance.items() if value is not None)
-    return [*([facts[0].upper() + facts[1:] + "."] if facts else []), *found.notes]
+def notes_of(found: Estimates) -> list[str]:
+    """What stands below the table."""
+    facts = "; ".join(f"{_IN_WORDS.get(name, name)} {f'{value:,}' if isinstance(value, int) else f'{value:.6g}'}"
+                      for name, value in found.glance.items() if isinstance(value, int | float))
+    return [*([facts] if facts else []), *found.notes]
 
 
 def _number(value: Cell) -> float:
@@ -155,15 +161,16 @@ def _for_r(value: Cell) -> Cell:
     return "NA" if value is None else value
 
 
-def methods_paragraph(what: str, *, parties: int, rows: int | None, hidden: bool, noise: str = "",
+def methods_paragraph(what: str, *, parties: int, rows: int | None, hidden: bool, pooled: bool,
                       versions: Mapping[str, str], run: str = "", config_hash: str = "", result_hash: str = "") -> str:
     """The paragraph for the methods section: what was computed, where rows stayed, and by which versions."""
+    sent = "sums over its own rows" if pooled else "its own estimates"
     seen = "the coordinating centre saw totals over all sites only (secure aggregation)" if hidden else \
-        "the coordinating centre saw each site's sums and no rows"
+        "the coordinating centre saw these and no rows"
     of = "" if rows is None else f" with {rows:,} rows in all"
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     hashes = "; ".join(f"{name} sha256 {value[:16]}" for name, value in (("configuration", config_hash),
                                                                         ("result", result_hash)) if value)
-    return (f"{what} Data were held by {parties} sites{of} and were not pooled: each site sent sums over its own rows, "
-            f"and {seen}. {noise + ' ' if noise else ''}The estimates equal those of the pooled rows up to rounding. "
-            f"Analyses were done with {named}{f' (run {run})' if run else ''}{f'; {hashes}' if hashes else ''}.")
+    equal = "The estimates equal those of the pooled rows up to rounding. " if pooled else ""
+    return (f"{what} Data were held by {parties} sites{of} and were not pooled: each site sent {sent}, and {seen}. "
+            f"{equal}Analyses were done with {named}{f' (run {run})' if run else ''}{f'; {hashes}' if hashes else ''}.")

@@ -1,0 +1,163 @@
+"""What a finished run has estimated, as tables and pictures: which rows, on which scale, and how to describe it.
+
+Each algorithm that estimates has one reader here: it makes `Estimates` of what the run's model holds. One that has more
+to show than a table and a forest plot, such as curves, adds its picture to `PICTURES`.
+"""
+
+from __future__ import annotations
+
+import json
+from math import exp
+from typing import TYPE_CHECKING
+
+from tequio.errors import ConfigError, nearest
+from tequio.experiments.running.store import ENVIRONMENT
+from tequio.views.estimates import Estimates, methods_paragraph
+from tequio.views.forest import ForestLine, forest_plot, funnel_plot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from matplotlib.figure import Figure
+
+    from tequio.experiments.running.results import Result
+    from tequio.experiments.running.table import Cell
+    from tequio.federation.payload import Payload
+
+_RATIOS = {("binomial", ""): "Odds ratio", ("binomial", "logit"): "Odds ratio", ("poisson", ""): "Rate ratio",
+           ("poisson", "log"): "Rate ratio", ("negative-binomial", ""): "Rate ratio",
+           ("negative-binomial", "log"): "Rate ratio", ("binomial", "cloglog"): "Hazard ratio",
+           ("gamma", ""): "Ratio of means", ("gamma", "log"): "Ratio of means"}
+_METHODS = {"fixed": "Fixed effect", "dl": "Random effects (DerSimonian-Laird)", "reml": "Random effects (REML)"}
+_TIDY_OF_GLM = {"se": "std.error", "t": "statistic", "z": "statistic", "p": "p.value", "low": "conf.low",
+                "high": "conf.high"}
+
+
+def estimates_of(result: Result) -> Estimates:
+    """The estimates of a run."""
+    return _READERS[_algorithm(result)](result)
+
+
+def forest_of(result: Result, term: str = "") -> Figure:
+    """The forest plot of a run: its terms, or of a meta-analysis the parties for one term."""
+    found = estimates_of(result)
+    if _algorithm(result) == "meta":
+        return _forest_of_parties(result, found, term)
+    lines = [ForestLine(str(row["term"]), *(_number(row, name) for name in ("estimate", "conf.low", "conf.high")))
+             for row in found.rows if row["term"] != "const"]
+    return forest_plot(lines, x=found.ratio or "Estimate", ratio=bool(found.ratio))
+
+
+def funnel_of(result: Result, term: str = "") -> Figure:
+    """The funnel plot of one term of a meta-analysis."""
+    if _algorithm(result) != "meta":
+        raise ConfigError(f"a funnel plot is of a meta-analysis, and this is a run of '{_algorithm(result)}'",
+                          remedy="run it with algorithm.name = 'meta'")
+    found = estimates_of(result)
+    studies, pooled = _studies(result, found, term)
+    return funnel_plot([study["estimate"] for study in studies], [study["std.error"] for study in studies],
+                       _number(pooled, "estimate"), x=found.ratio or "Estimate", ratio=bool(found.ratio))
+
+
+PICTURES: Mapping[str, Callable[[Result, str], Figure]] = {"forest": forest_of, "funnel": funnel_of}
+"""What can be drawn of a run, by name; the text is the term that it is of."""
+
+
+def methods_of(result: Result) -> str:
+    """The paragraph for the methods section of a paper."""
+    found, summary, config = estimates_of(result), result.summary, result.config
+    algorithm = config.algorithm
+    what = {"glm": f"A {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted.",
+            "meta": f"The same {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted at each "
+                    f"site, and coefficients were pooled ({_METHODS.get(str(algorithm.get('method')), '')}).",
+            "test": f"Tests: {'; '.join(str(row['term']) for row in found.rows)}."}[_algorithm(result)]
+    hidden = any(stage.get("name") in ("secure-sum", "one-shot-sum", "group-sum") for stage in config.stages)
+    environment = json.loads((result.folder / ENVIRONMENT).read_text(encoding="utf-8"))
+    known = {**environment["packages"], **environment}
+    versions = {name: str(known[name]) for name in ("tequio", "python", "numpy", "scipy") if name in known}
+    rows = found.glance.get("nobs")
+    return methods_paragraph(what, parties=summary["parties"], rows=rows if isinstance(rows, int) else None,
+                             hidden=hidden, pooled=_algorithm(result) != "meta", versions=versions,
+                             run=result.folder.name, config_hash=str(summary.get("config_hash", "")),
+                             result_hash=str(summary.get("model_sha256", "")))
+
+
+def _of_glm(result: Result) -> Estimates:
+    model = result.model
+    rows = [{_TIDY_OF_GLM.get(name, name): value for name, value in row.items()
+             if name in ("term", "estimate") or name in _TIDY_OF_GLM} for row in model["tables"]["coefficients"]]
+    facts = {row["quantity"]: row["value"] for row in model["tables"]["fit"]}
+    glance = {ours: facts[theirs] for ours, theirs in (("null.deviance", "null deviance"), ("logLik", "log-likelihood"),
+                                                       ("AIC", "AIC"), ("BIC", "BIC"), ("deviance", "deviance"))
+              if theirs in facts}
+    counts = {ours: round(facts[theirs]) for ours, theirs in (("df.residual", "degrees of freedom"), ("nobs", "rows"))
+              if theirs in facts}
+    return Estimates(str(model["formula"]), rows, {**counts, **glance}, _ratio(model),
+                     float(result.config.algorithm["level"]), model["notes"])
+
+
+def _of_meta(result: Result) -> Estimates:
+    model = result.model
+    titled = f"{_METHODS[model['method']]}: {model['formula']}"
+    notes = [f"{row['term']}: I2 {row['I2']:.0f}%, tau2 {row['tau2']:.3g}" + (
+        f", prediction interval {_prediction(row, bool(_ratio(model)))}" if "prediction.low" in row else "") + "."
+        for row in model["estimates"]]
+    parties = len({study["study"] for study in model["studies"]}) or None
+    return Estimates(titled, model["estimates"], {"nstudies": parties},
+                     _ratio(model), float(result.config.algorithm["level"]), [*notes, *model["notes"]])
+
+
+def _prediction(row: Mapping[str, Cell], ratio: bool) -> str:
+    low, high = (_number(row, f"prediction.{end}") for end in ("low", "high"))
+    return f"{exp(low):.3g} to {exp(high):.3g}" if ratio else f"{low:.3g} to {high:.3g}"
+
+
+def _of_tests(result: Result) -> Estimates:
+    return Estimates("Tests", result.model["estimates"], level=float(result.config.algorithm["level"]),
+                     notes=result.model["notes"])
+
+
+_READERS: Mapping[str, Callable[[Result], Estimates]] = {"glm": _of_glm, "meta": _of_meta, "test": _of_tests}
+
+
+def _algorithm(result: Result) -> str:
+    name = str(result.config.algorithm["name"])
+    if name not in _READERS:
+        raise ConfigError(f"a run of '{name}' has no table of estimates",
+                          remedy=f"choose a run of: {', '.join(sorted(_READERS))}")
+    return name
+
+
+def _ratio(model: Payload) -> str:
+    return _RATIOS.get((model["family"], model["link"]), "")
+
+
+def _number(row: Mapping[str, Cell], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _studies(result: Result, found: Estimates, term: str) -> tuple[list[Payload], Mapping[str, Cell]]:
+    """What the parties found for a term, and the pooled estimate: the first one after the constant if none is named."""
+    names = [str(row["term"]) for row in found.rows]
+    chosen = term or next((name for name in names if name != "const"), names[0])
+    if chosen not in names:
+        raise ConfigError(f"there is no term '{chosen}'", remedy=nearest(chosen, names))
+    studies = [study for study in result.model["studies"] if study["term"] == chosen]
+    if not studies:
+        raise ConfigError("what single parties found was not seen in this run",
+                          remedy="run it without a stage that hides sums")
+    return studies, found.rows[names.index(chosen)]
+
+
+def _forest_of_parties(result: Result, found: Estimates, term: str) -> Figure:
+    from scipy.stats import norm
+
+    studies, pooled = _studies(result, found, term)
+    far = float(norm.ppf(0.5 + found.level / 2))
+    lines = [ForestLine(study["study"], study["estimate"], study["estimate"] - far * study["std.error"],
+                        study["estimate"] + far * study["std.error"], study["weight"]) for study in studies]
+    prediction = (_number(pooled, "prediction.low"), _number(pooled, "prediction.high"))
+    lines.append(ForestLine(_METHODS[result.model["method"]], *(_number(pooled, name) for name in (
+        "estimate", "conf.low", "conf.high")), summary=True, prediction=prediction))
+    return forest_plot(lines, x=f"{found.ratio or 'Estimate'}: {pooled['term']}", ratio=bool(found.ratio))
