@@ -99,3 +99,14 @@ def test_a_forest_plot_shows_each_line_and_leaves_out_what_is_no_number(tmp_path
     with pytest.raises(DataError, match="no estimate to draw"):
         forest_plot(lines[2:3])
     assert len(funnel_plot([0.1, 0.2], [0.1, 0.3], 0.15).axes[0].lines[2].get_xdata()) == 2
+
+
+def test_a_wide_interval_ends_in_an_arrow_and_narrow_ratios_have_round_ticks():
+    lines = [ForestLine(name, 0.01, -0.02, 0.04, 0.25) for name in "abc"] + [ForestLine("wide", 0.0, -9, 9, 0.25)]
+    axes = forest_plot(lines, ratio=True).axes[0]
+    assert [line.get_marker() for line in axes.lines].count("<") == 1
+    assert axes.get_xlim()[1] < 0.2
+    assert len(axes.get_xticklabels()) >= 4
+    assert "1" in [label.get_text() for label in axes.get_xticklabels()]
+    unweighted = [ForestLine("a", 0.01, -0.02, 0.04), ForestLine("b", 0.3, -0.5, 1.1)]
+    assert forest_plot(unweighted).axes[0].get_xlim()[1] > 1.1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_WIDE_RATIOS = 2.0
 _LINE = 0.3
 """Inches per line of a forest plot."""
 
@@ -67,7 +68,8 @@ def forest_plot(lines: Sequence[ForestLine], *, x: str = "Estimate", ratio: bool
     axes.set_ylim(-len(lines) + 0.25, 1.4)
     axes.set_yticks([])
     axes.set_xlabel(x, fontsize=9)
-    _clip_outliers(axes, drawn)
+    if weighted:
+        _clip_outliers(axes, drawn, lines)
     if ratio:
         _ratio_ticks(axes)
     axes.tick_params(labelsize=8)
@@ -114,19 +116,30 @@ def _draw(axes: Axes, line: ForestLine, y: float, size: float) -> None:
         axes.plot(line.prediction, [y, y], color="black", linewidth=1.6)
 
 
-def _clip_outliers(axes: Axes, lines: Sequence[ForestLine]) -> None:
-    """Let no single wide interval squeeze the others: beyond four typical widths it leaves the picture."""
+def _clip_outliers(axes: Axes, lines: Sequence[ForestLine], places: Sequence[ForestLine]) -> None:
+    """Let no single wide interval squeeze the others: beyond four typical widths it ends in an arrow."""
     estimates = np.array([line.estimate for line in lines] + [0.0])
     typical = float(np.median([line.high - line.low for line in lines]))
     low, high = (float(edge) for edge in axes.dataLim.intervalx)
     low, high = max(low, float(estimates.min()) - 2 * typical), min(high, float(estimates.max()) + 2 * typical)
-    axes.set_xlim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+    low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+    axes.set_xlim(low, high)
+    for line in lines:
+        y = -places.index(line) - (0.25 if line.summary else 0.0)
+        for end, marker, clipped in ((low, "<", line.low < low), (high, ">", line.high > high)):
+            if clipped:
+                axes.plot([end], [y], marker, color="black", markersize=5, clip_on=False)
 
 
 def _ratio_ticks(axes: Axes) -> None:
+    """At 1, 2 and 5 where the scale is wide, else at round numbers."""
+    from matplotlib.ticker import MaxNLocator
+
     low, high = axes.get_xlim()
     steps = [digit * 10.0 ** power for power in range(-4, 5) for digit in ((1, 2, 5) if high - low < 7 else (1,))]
-    places = [step for step in steps if low <= np.log(step) <= high]
+    if high - low < _WIDE_RATIOS:
+        steps = MaxNLocator(5).tick_values(exp(low), exp(high)).tolist()
+    places = [step for step in steps if step > 0 and low <= np.log(step) <= high]
     axes.set_xticks([float(np.log(step)) for step in places], [f"{step:g}" for step in places])
 
 
