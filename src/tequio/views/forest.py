@@ -138,7 +138,7 @@ def _ratio_ticks(axes: Axes) -> None:
     low, high = axes.get_xlim()
     steps = [digit * 10.0 ** power for power in range(-4, 5) for digit in ((1, 2, 5) if high - low < 7 else (1,))]
     if high - low < _WIDE_RATIOS:
-        steps = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(exp(low), exp(high)).tolist()
+        steps = [round(float(step), 9) for step in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(exp(low), exp(high))]
     places = [step for step in steps if step > 0 and low <= np.log(step) <= high]
     axes.set_xticks([float(np.log(step)) for step in places], [f"{step:g}" for step in places])
 

@@ -43,7 +43,7 @@ def forest_of(result: Result, term: str = "") -> Figure:
     found = estimates_of(result)
     if _algorithm(result) == "meta":
         return _forest_of_parties(result, found, term)
-    lines = [ForestLine(str(row["term"]), *(_number(row, name) for name in ("estimate", "conf.low", "conf.high")))
+    lines = [ForestLine(str(row["term"]), _number(row, "estimate"), _number(row, "conf.low"), _number(row, "conf.high"))
              for row in found.rows if row["term"] != "const"]
     return forest_plot(lines, x=found.ratio or "Estimate", ratio=bool(found.ratio))
 
@@ -158,6 +158,6 @@ def _forest_of_parties(result: Result, found: Estimates, term: str) -> Figure:
     lines = [ForestLine(study["study"], study["estimate"], study["estimate"] - far * study["std.error"],
                         study["estimate"] + far * study["std.error"], study["weight"]) for study in studies]
     prediction = (_number(pooled, "prediction.low"), _number(pooled, "prediction.high"))
-    lines.append(ForestLine(_METHODS[result.model["method"]], *(_number(pooled, name) for name in (
-        "estimate", "conf.low", "conf.high")), summary=True, prediction=prediction))
+    lines.append(ForestLine(_METHODS[result.model["method"]], _number(pooled, "estimate"), _number(pooled, "conf.low"),
+                            _number(pooled, "conf.high"), summary=True, prediction=prediction))
     return forest_plot(lines, x=f"{found.ratio or 'Estimate'}: {pooled['term']}", ratio=bool(found.ratio))
