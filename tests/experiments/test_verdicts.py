@@ -12,7 +12,8 @@ from scipy import stats
 
 from tequio.studies import verdicts
 from tequio.studies.answers import row_of
-from tequio.studies.description import Cell, Margin, Quick, Study
+from tequio.studies.description import Cell, Margin, Quick, Study, load_study, study_names
+from tequio.studies.keeping import kept_rows, read_kept
 from tequio.studies.verdicts import (
     Interval,
     Sample,
@@ -184,3 +185,13 @@ def test_the_rule_is_one_text():
     rule = re.sub(r"\s+", " ", verdicts.__doc__.strip())
     for page in (ROOT / "studies" / "README.md", ROOT / "docs" / "results.md"):
         assert rule in re.sub(r"\s+", " ", page.read_text(encoding="utf-8")), f"repeat the rule in {page.name}"
+
+
+def test_two_points_is_what_seeds_are_apart():
+    """The reason that the rule gives for its margin: the median deviation of published shares over three seeds or
+    more."""
+    spreads = [found.sd for name in study_names(ROOT / "studies")
+               for found in kept_rows(load_study(name, ROOT / "studies"), read_kept(ROOT / "studies" / name))
+               if found.published is not None and is_share(found.metric) and found.seeds > 2 and found.sd is not None]
+    assert len(spreads) > 500
+    assert float(np.median(spreads)) == pytest.approx(verdicts.POINTS, abs=0.004)
