@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pooled import ONE_SHOT, SECURE, Backwards, dealt
 
+from tequio.algorithms.statistics.design import spline
 from tequio.algorithms.statistics.fitting import ModelSpec, fit, likelihood, prepare, with_errors
 
 sm = pytest.importorskip("statsmodels.api")
@@ -249,3 +250,37 @@ def test_the_inverse_link_of_gamma():
     _, found = fitted(data, 4, formula="YES ~ COUTAX + UNEMPF + AGE", family="gamma", link="inverse")
     np.testing.assert_allclose(found.coefficients, pooled.params, rtol=1e-8)
     np.testing.assert_allclose(found.errors, pooled.bse, rtol=1e-8)
+
+
+@pytest.mark.parametrize("stages", [(), SECURE], ids=["open", "hidden"])
+def test_one_value_of_a_million_million_gives_the_pooled_fit(stages):
+    """It outgrows no range: each column has its own, and standardised sums follow."""
+    draw = np.random.default_rng(4)
+    data = {"x": draw.standard_normal(80), "z": draw.standard_normal(80)}
+    data["x"][3] = 1e12
+    data["y"] = data["z"] + draw.standard_normal(80)
+    pooled = sm.OLS(data["y"], sm.add_constant(np.column_stack([data["x"], data["z"]]))).fit()
+    _, found = fitted(data, 4, stages, formula="y ~ x + z")
+    np.testing.assert_allclose(found.coefficients, pooled.params, rtol=1e-9)
+    np.testing.assert_allclose(found.errors, pooled.bse, rtol=1e-9)
+
+
+def test_fewer_rows_than_columns_at_each_party_are_enough_together():
+    data = {name: values[:12] for name, values in frame_of("longley").items()}
+    x = sm.add_constant(np.column_stack([data["UNEMP"], data["ARMED"], data["YEAR"]]))
+    pooled = sm.OLS(data["TOTEMP"], x).fit()
+    _, found = fitted(data, 6, SECURE, formula="TOTEMP ~ UNEMP + ARMED + YEAR")
+    np.testing.assert_allclose(found.coefficients, pooled.params, rtol=1e-7)
+
+
+def test_splines_have_knots_at_quantiles_of_all_rows():
+    data = frame_of("fair")
+    _, found = fitted(data, 5, formula="yrs_married ~ rcs(age, 4)", minimum_count=1)
+    knots = found.frame.agreed["knots"]["rcs(age)"]
+    wanted = np.quantile(data["age"], [0.05, 0.35, 0.65, 0.95], method="inverted_cdf")
+    np.testing.assert_allclose(knots, wanted, atol=0.05)
+    pooled = sm.OLS(data["yrs_married"], np.column_stack([np.ones(6366), spline(data["age"], knots)])).fit()
+    close(found, pooled.params, pooled.bse)
+    assert found.frame.names == ("const", "rcs(age)[1]", "rcs(age)[2]", "rcs(age)[3]")
+    given = f"yrs_married ~ rcs(age, knots=[{', '.join(map(repr, knots.tolist()))}])"
+    assert np.array_equal(fitted(data, 5, SECURE, formula=given)[1].coefficients, found.coefficients)

@@ -25,6 +25,7 @@ CONFIGS = {
     "one-shot-sum": '[[stages]]\nname = "one-shot-sum"\n',
     "gossip": '[algorithm]\nname = "gossip"\n[topology]\nname = "parallel"\n',
     "icdta4fl": '[algorithm]\nname = "icdta4fl"\n[learner]\nname = "cart"\ndepth = 3\n',
+    "glm": '[algorithm]\nname = "glm"\nformula = "pixel_20 ~ pixel_21 + pixel_28"\n[[stages]]\nname = "secure-sum"\n',
     "kmeans": '[algorithm]\nname = "kmeans"\nclusters = 10\n',
 }
 
