@@ -249,7 +249,7 @@ class ExactSums:
         return total
 
     def _decoded(self, whole: NDArray[np.int64], layout: Layout, exponents: NDArray[np.int64]) -> dict[str, Any]:
-        bits, start, range_, found = _room(self.federation.roster.parties), 0, 0, dict[str, Any]()
+        bits, start, range_, found = _room(len(self.federation)), 0, 0, dict[str, Any]()
         for block in layout:
             piece, own = whole[start:start + block.size].reshape(block.shape), exponents[range_:range_ + block.ranges]
             start, range_ = start + block.size, range_ + block.ranges
@@ -278,7 +278,7 @@ class _Check:
         flags = own[self.size - self.flags:] if self.layout else own
         if ((flags < 0) | (flags > 1)).any():
             raise PayloadError(f"{whose} sent marks that are neither 0 nor 1")
-        limit, start = 1 << _room(federation.roster.parties), 0
+        limit, start = 1 << _room(len(federation)), 0
         most = max(most_rows(int(rows)) for rows in federation.sizes[self.sums.parties])
         for block in self.layout:
             piece = own[start:start + block.size]

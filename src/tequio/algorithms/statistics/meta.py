@@ -278,11 +278,21 @@ def _fitted(party: Party, settings: OwnFitSettings) -> tuple[list[str], NDArray[
     return list(model.frame.names), model.coefficients, np.diag(model.covariance).copy()
 
 
+@dataclass(frozen=True)
+class _Roster:
+    """What is left of a federation where a party asks itself: how many parties there are."""
+
+    parties: int
+
+    def __len__(self) -> int:
+        return self.parties
+
+
 class _OwnSums(ExactSums):
     """Sums over the rows of one party, asked by itself: nothing leaves."""
 
     def __init__(self, party: Party) -> None:
-        super().__init__("meta", cast("Federation", party), np.array([party.index]))
+        super().__init__("meta", cast("Federation", _Roster(party.roster.parties)), np.array([party.index]))
         self._party = party
 
     def _total(self, task: Task[S, SumsReply], size: int, payload: Mapping[str, Any], settings: S, layout: Layout,
