@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tequio.studies import verdicts
 from tequio.studies.answered import kept_studies
-from tequio.views.studies import claims_part, requirements_part, study_part, summary_part
+from tequio.views.results_page import claims_part, requirements_part, study_part, summary_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"

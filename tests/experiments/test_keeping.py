@@ -18,7 +18,8 @@ from tequio.studies.fingerprints import fingerprint, keys_of
 from tequio.studies.keeping import FILE, Kept, keep_results, kept_contests, kept_rows, read_kept, stale_lines
 from tequio.studies.plans import make_plan
 from tequio.studies.verdicts import Sample, sample_of
-from tequio.views.studies import remark, study_part, summary_part
+from tequio.views.results_page import study_part, summary_part
+from tequio.views.studies import remark
 
 STUDIES = Path(__file__).parent / "toy_studies"
 

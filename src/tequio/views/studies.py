@@ -1,9 +1,8 @@
-"""Studies: the list of them, tables and curves, what disagrees, how far runs have come, and the page of results."""
+"""Studies: the list of them, tables and curves, what disagrees, and how far runs have come."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from tequio.models.statistics import Ranking
     from tequio.studies.answered import Answered
     from tequio.studies.answers import Decided, Row
-    from tequio.studies.claims import Checked, Fared
+    from tequio.studies.claims import Fared
     from tequio.studies.description import Curves
-    from tequio.studies.keeping import Kept
     from tequio.studies.orders import Agreement
 
     Points = dict[str, dict[str, Row]]
@@ -84,13 +82,20 @@ def contests_table(title: str, contests: list[Decided]) -> Table:
         if ranking is None or means is None:
             table.add_row(contest.name, published, "", "", "", "", "not run", style="dim")
             continue
-        ranks = _mean_ranks(contest, ranking)
+        ranks = mean_ranks(contest, ranking)
         paired = ranking.problems if means.problems == 1 else means.problems  # one problem: its seeds are the pairs
         second = f"{means.p:.3g} (n = {means.problems})" if means.problems > 1 else ""
         table.add_row(contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
                       second if contest.wilcoxon is None else f"{contest.wilcoxon:.3g} (n = {paired})", ranks,
                       f"{ranking.critical_difference:.4f}", "they differ" if ranking.differ else "no difference shown")
     return table
+
+
+def mean_ranks(contest: Decided, ranking: Ranking) -> str:
+    """'aggregation 0 1.525 (published 1.813), ...'; 1 is best."""
+    printed = [f" (published {rank:.3f})" for rank in contest.published_ranks] or [""] * len(ranking.methods)
+    return ", ".join(f"{method} {rank:.3f}{beside}"
+                     for method, rank, beside in zip(ranking.methods, ranking.ranks, printed, strict=True))
 
 
 def ours(row: Row) -> str:
@@ -125,6 +130,19 @@ def disagreements(rows: Sequence[Row]) -> list[str]:
         elif row.problem:
             lines.append(f"{row.cell}: a run failed: {row.problem}")
     return lines
+
+
+def remark(row: Row) -> str:
+    """One line on a number that disagrees, with what is known about it; else the note of the cell."""
+    found = []
+    aimed = row.required if row.required is not None else row.published
+    if row.verdict in ("worse", "differs", "not met") and aimed is not None:
+        if row.never:
+            found.append(f"not reached in {row.never} of {row.seeds} seeds")
+        elif row.ours is not None:
+            found.append(f"{abs(aimed - row.ours):.3g} {'under' if row.ours < aimed else 'over'}")
+    repeated = f"counted as {row.repeats}, {row.verdict}" if row.repeats else ""
+    return "; ".join(filter(None, (*found, repeated, row.note)))
 
 
 def ranking_line(found: Agreement) -> str:
@@ -236,109 +254,3 @@ def _points(rows: Sequence[Row]) -> Points:
         if row.ours is not None:
             points.setdefault(group, {})[quantity] = row
     return points
-
-
-def study_part(one: Answered, kept: Kept) -> str:
-    """One study: its table of published values, its contests, its rankings, and what to know about them."""
-    published = [row for row in one.rows if row.published is not None]
-    others = [row for row in one.rows if row.published is None and row.required is None]
-    parts = [f"### {one.study.title}", f"{one.study.source}. {_made(kept)}"]
-    if published:
-        cells = [[row.cell, aim(row), ours(row), ends(row), "repeats" if row.repeats else row.verdict, remark(row)]
-                 for row in published]
-        parts.append(_page_table(["cell", "published ± margin", "ours", "90 % interval", "verdict", "remark"], cells))
-    if one.contests:
-        parts.append(_page_table(["contest", "published p", "ours", "p of means", "mean ranks", "verdict"],
-                                 [_contest(contest) for contest in one.contests]))
-        notes = [f"- {_cell(contest.name)}: {_cell(contest.note)}" for contest in one.contests if contest.note]
-        parts += ["\n".join(notes)] * bool(notes)
-    parts += [ranking_line(order) for order in one.orders]
-    if others:
-        finished = sum(bool(row.seeds) for row in others)
-        parts.append(f"{len(others)} more cells have no published number ({finished} are run): "
-                     f"`tequio reproduce {one.study.name} --stored`.")
-    notes = [*(f"Margin of {margin.cells}: {margin.why}" for margin in one.study.margins), *one.study.notes]
-    if notes:
-        parts.append("\n".join(f"- {_cell(note)}" for note in notes))
-    return "\n\n".join(parts)
-
-
-def summary_part(studies: Sequence[Answered]) -> str:
-    """One line a study: how many published numbers it has and what became of them."""
-    counted = [(one.study.name, one.verdicts) for one in studies if one.verdicts]
-    total = sum((verdicts for _, verdicts in counted), Counter[str]())
-    lines = [[name, str(verdicts.total()), *(str(verdicts[verdict] or "") for verdict in VERDICTS)]
-             for name, verdicts in (*counted, ("all", total))]
-    return _page_table(["study", "published numbers", *VERDICTS], lines)
-
-
-def claims_part(studies: Sequence[Answered]) -> str:
-    """Every claim of the sources, with the difference it speaks of."""
-    lines = [[source, f"{claim.says} ({claim.where})", fate_of(claim),
-              "; ".join(filter(None, (claim.note, *map(_difference, claim.statements))))]
-             for source, claim in claims_of(studies)]
-    return _page_table(["source", "claim", "fate", "what the runs say"], lines)
-
-
-def requirements_part(studies: Sequence[Answered]) -> str:
-    """Bounds of our own, which are no published numbers."""
-    lines = [[one.study.name, row.cell, aim(row), ours(row), ends(row), row.verdict]
-             for one in studies for row in one.rows if row.required is not None]
-    return _page_table(["study", "cell", "required", "ours", "90 % interval", "verdict"], lines)
-
-
-def remark(row: Row) -> str:
-    """One line on a number that disagrees, with what is known about it; else the note of the cell."""
-    found = []
-    aimed = row.required if row.required is not None else row.published
-    if row.verdict in ("worse", "differs", "not met") and aimed is not None:
-        if row.never:
-            found.append(f"not reached in {row.never} of {row.seeds} seeds")
-        elif row.ours is not None:
-            found.append(f"{abs(aimed - row.ours):.3g} {'under' if row.ours < aimed else 'over'}")
-    repeated = f"counted as {row.repeats}, {row.verdict}" if row.repeats else ""
-    return "; ".join(filter(None, (*found, repeated, row.note)))
-
-
-def _difference(one: Checked) -> str:
-    if one.difference is None or one.low is None or one.high is None:
-        return f"{one.text}: {one.why}"
-    return f"{one.text}: {as_text(one.difference)} ({as_text(one.low)} to {as_text(one.high)})"
-
-
-def _contest(contest: Decided) -> list[str]:
-    published = "" if contest.published is None else f"{contest.published:.3g}"
-    ranking, means = contest.ranking, contest.by_means
-    if ranking is None or means is None:
-        return [contest.name, published, "", "", "", "not run"]
-    ranks = _mean_ranks(contest, ranking)
-    p_of_means = means.p if contest.wilcoxon is None else contest.wilcoxon
-    return [contest.name, published, f"{ranking.p:.3g} (n = {ranking.problems})",
-            f"{p_of_means:.3g} (n = {means.problems})", f"{ranks}; CD {ranking.critical_difference:.4f}",
-            "they differ" if ranking.differ else "no difference shown"]
-
-
-def _mean_ranks(contest: Decided, ranking: Ranking) -> str:
-    """'aggregation 0 1.525 (published 1.813), ...'; 1 is best."""
-    printed = [f" (published {rank:.3f})" for rank in contest.published_ranks] or [""] * len(ranking.methods)
-    return ", ".join(f"{method} {rank:.3f}{beside}"
-                     for method, rank, beside in zip(ranking.methods, ranking.ranks, printed, strict=True))
-
-
-def _made(kept: Kept) -> str:
-    if not kept.cells and not kept.contests:
-        return "Not run."
-    dates, commits = kept.dates, kept.commits
-    when = f"Runs of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "") if dates else "Run"
-    return f"{when}, kept at commit {', '.join(commits)}." if commits else f"{when}."
-
-
-def _page_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in (columns, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
-
-
-def _cell(text: str) -> str:
-    """Text that Markdown takes as it stands."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("\n", " ") \
-        .replace("<", "&lt;")
