@@ -170,3 +170,11 @@ def test_what_cannot_work_is_refused_before_anything_is_sent(partition, data, sa
     population = Population(data, partition.deal(data, np.random.default_rng(0)), Split(0.1, 0.2), seed=0)
     with pytest.raises(ConfigError, match=said):
         made().start(federation_of(population))
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "alone", "kmeans"])
+def test_algorithms_that_need_the_same_columns_are_refused_before_work_starts(algorithm, tmp_path):
+    with pytest.raises(ConfigError, match=f"the algorithm '{algorithm}' needs the same ones at all of them"):
+        tequio.run(data={"name": "breast-cancer", "partition": {"name": "rows-and-columns", "row_overlap": 0.2}},
+                   algorithm=algorithm, rounds=1, engine={"workers": 1}, output={"folder": str(tmp_path)})
+    assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ from tequio.experiments.running.measuring import Measured, among_honest, hand_ov
 from tequio.experiments.running.participation import participation, participation_table, selection_metrics
 from tequio.experiments.running.recording import Listener, Recorder, as_json, ignore, tracked
 from tequio.experiments.running.results import Result, model_sha256, write_model, write_round_model
-from tequio.experiments.running.scenario import Scenario, make_engine, make_scenario
+from tequio.experiments.running.scenario import Scenario, check_columns, make_engine, make_scenario
 from tequio.experiments.running.signs import signs_in_results
 from tequio.experiments.running.store import Checkpoint, Pace, Plain, read_checkpoint, write_checkpoint
 from tequio.experiments.running.transcripts import kept_transcript, write_messages
@@ -61,6 +61,7 @@ def run_config(config: Config, *, dataset: Rows | None = None, listen: Listener 
     """
     listen("prepare", {"name": config.name, "rounds": config.rounds})
     scenario = scenario or make_scenario(config, dataset)
+    check_columns(scenario.population, scenario.algorithm)
     engine = engine or make_engine(config)
     if config.policy and isinstance(engine, Announcing):
         raise ConfigError("[policy] is for simulated parties, and those of this engine have policies of their own",

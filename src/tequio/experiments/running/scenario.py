@@ -107,7 +107,6 @@ def make_scenario(config: Config, dataset: Rows | None = None, *, dealt: Dealt |
     partition, (raw, train), (test, validation, root) = _held_columns(partition, (raw, train), (test, validation, root))
     train, partition, facts = _with_noise(config, train, partition)
     population = Population(train, partition, Split(**config.data.split.model_dump()), config.seed, left_out=left_out)
-    check_columns(population, algorithm)
     warnings = _check_classes(population, config.data.one_class)
     population = replace(population, overrides=overrides_of(config, population))
     config = with_steps(config, population, algorithm)
