@@ -25,6 +25,7 @@ from tequio.cli import (
     forget,
     init,
     looking,
+    mcp,
     models,
     party,
     policy,
@@ -48,7 +49,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "participation": looking.participation, "leakage": looking.leakage, "probe": looking.probe,
     "forget": forget.forget, "dossier": dossier.dossier, "verify": looking.verify, "data": data.app,
     "coordinator": coordinator.app,
-    "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app,
+    "aggregator": aggregator.app, "party": party.app, "policy": policy.app, "flower": flower.app, "mcp": mcp.mcp,
     "reproduce": reproduce.reproduce,
     "bench": bench.bench, "doctor": doctor.doctor}
 """Each a function, or a group of commands; in the order of the help."""
