@@ -15,7 +15,8 @@ PARTIES = 6
 SEALED = {"encryption": {"name": "paillier", "bits": 1024, "randomness": "seeded"}}
 """Keys and pads from seeded streams, so that two runs can be compared."""
 
-SURVIVAL: dict[str, dict[str, Any]] = {
+RICH: dict[str, dict[str, Any]] = {  # these need more rows, with enough events in each cell
+    "effect": {"formula": "a ~ c", "treatment": "y"},
     "cox": {"formula": "Surv(exp(a), y) ~ b"},
     **{name: {"formula": "Surv(exp(d), y) ~ I(c > 0)", "step": 1.0, "horizon": 2.0, "minimum_count": 1}
        for name in ("kaplan-meier", "log-rank")}}
@@ -24,7 +25,7 @@ LEARNERS = {"federated-id3": "id3", "fedrf": "random-forest", "simfl": "boosted-
             "xgboost-bagging": "xgboost", "xgboost-cyclic": "xgboost", "icdta4fl": "cart", "icdta4fl-plus": "cart",
             "icdta4fl-own": "cart", "secureboost": "boosted-trees", "vertical-forest": "random-forest",
             "mlfedavg": "mlp", "mlfedavg-alone": "mlp", "mlfedavg-plus": "mlp"}
-WITHOUT_LEARNER = {*SURVIVAL, "glm", "penalised-glm",
+WITHOUT_LEARNER = {*RICH, "glm", "penalised-glm",
                    "ask", "kmeans", "statistics", "split-nn", "transfer", "vertical-linear", "vertical-logistic",
                    "vertical-poisson", "test", "meta"}
 SIZES: dict[str, dict[str, Any]] = {
@@ -36,7 +37,7 @@ SIZES: dict[str, dict[str, Any]] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "test": {"tests": ["pearson(a, b)"]}, "meta": {"formula": "a ~ b"},
     "flprotector": {"router": {"name": "autoencoder", "epochs": 1}}, "kmeans": {"clusters": 2},
-    "glm": {"formula": "a ~ b"}, "penalised-glm": {"formula": "a ~ b", "folds": 2}, **SURVIVAL,
+    "glm": {"formula": "a ~ b"}, "penalised-glm": {"formula": "a ~ b", "folds": 2}, **RICH,
     "mlfedavg-plus": {"federated_rounds": 1, "personal_rounds": 1, "second_rounds": 1},
     "fedrf": {"trees": 3}, "simfl": {"tables": 2}, "fedgbdt": {"tables": 2}, "fedbuff": {"buffer": 3},
     "semisync": {"period": 5.0}, "split-nn": {"bottom": [4], "cut": [3], "top": [4]}, "transfer": {"width": 3},
@@ -47,7 +48,7 @@ ON_THE_CLOCK = {"fedasync", "fedbuff", "semisync", "hybridfl", "timing"}
 ON_COLUMNS = {"secureboost", "split-nn", "transfer", "vertical-forest", "vertical-linear", "vertical-logistic",
               "vertical-poisson"}
 ON_LABELS = {"mlfedavg", "mlfedavg-alone", "mlfedavg-plus"}
-WITHOUT_LOCAL = {*SURVIVAL, "glm", "penalised-glm",
+WITHOUT_LOCAL = {*RICH, "glm", "penalised-glm",
                  "statistics", "federated-id3", "fedrf", "simfl", "fedgbdt", "histogram-gbdt", "icdta4fl",
                  "icdta4fl-plus", "icdta4fl-own", "kmeans", "secureboost", "vertical-forest", "xgboost-bagging",
                  "xgboost-cyclic", "ask", "test", "meta"}
@@ -87,9 +88,9 @@ def data_of(name: str) -> dict[str, Any]:
     partition: dict[str, Any] = {"name": "quantity", "parties": PARTIES, "minimum_rows": 10}
     if name == "centralised":
         partition = {"name": "pooled"}
-    if name == "fedbn" or name in SURVIVAL:  # no batch of one row, which cannot be normalised; enough events
+    if name == "fedbn" or name in RICH:  # no batch of one row, which cannot be normalised; enough events
         partition = {"name": "iid", "parties": PARTIES}
-    content = rows(2400 if name in SURVIVAL else 150, categories=name == "federated-id3")
+    content = rows(2400 if name in RICH else 150, categories=name == "federated-id3")
     return {**whole, "name": content, "target": "y", "partition": partition}
 
 

@@ -36,6 +36,7 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("algorithm", "glm"): {"formula": "a ~ b"},
     ("algorithm", "meta"): {"formula": "a ~ b"},
     ("algorithm", "penalised-glm"): {"formula": "a ~ b", "folds": 2},
+    ("algorithm", "effect"): {"formula": "a ~ c", "treatment": "target"},
     ("algorithm", "cox"): {"formula": "Surv(exp(a), target) ~ b", "minimum_count": 1},
     **{("algorithm", name): {"formula": "Surv(exp(d), target) ~ I(c > 0)", "minimum_count": 1, "step": 4.0,
                              "horizon": 8.0} for name in ("kaplan-meier", "log-rank")},

@@ -294,7 +294,7 @@ def wrong_shape(payload):
 # Algorithms whose parties send nothing of the kind that is changed; all others have to notice.
 WITHOUT = {"surplus": {"timing"}, "missing": {"timing"},
            "negative_count": {"federated-id3", "fedrf", "histogram-gbdt", "kmeans", "secureboost", "simfl", "fedgbdt",
-                              "glm", "penalised-glm", "cox", "kaplan-meier", "log-rank",
+                              "glm", "penalised-glm", "cox", "effect", "kaplan-meier", "log-rank",
                               "statistics", "timing", "vertical-forest", "vertical-linear", "vertical-logistic",
                               "vertical-poisson", "voting", "ask", "test", "meta"},
            "wrong_shape": {"meta", "alone", "fedrf", "icdta4fl", "icdta4fl-plus", "icdta4fl-own", "mlfedavg-alone",

@@ -52,12 +52,13 @@ REFUSED_BY_THE_CAREFUL = {
 CHOOSING_BY_METRICS = {"icdta4fl", "icdta4fl-plus", "icdta4fl-own"}
 """Algorithms whose model depends on metrics of the parties, which leave rounded under that policy."""
 
-FOLDED = {"penalised-glm"}
+FOLDED = {"penalised-glm", "effect"}
 """Algorithms that deal rows to folds, which a careful party does not where one would be too small."""
 
 METRICS = "the metrics in the reply of task"
 ASKED_FIRST_UNDER_A_BUDGET = {
-    "glm": "glm: totals", "penalised-glm": "glm: totals", "cox": "glm: totals", "log-rank": "survival: totals",
+    "glm": "glm: totals", "penalised-glm": "glm: totals", "effect": "glm: totals", "cox": "glm: totals",
+    "log-rank": "survival: totals",
     "kaplan-meier": "survival: totals",
     "agnostic": "fair.train", "q-fedavg": "fair.train", "gossip": "gossip: train", "voting": "voting: train",
     "fedbn": "own part.train", "fedper": "own part.train", "fedrep": "fedrep.train",

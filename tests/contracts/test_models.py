@@ -21,7 +21,8 @@ from tequio.federation.federation import Federation
 from tequio.federation.population import Party, state_name
 from tequio.learners.answers import unpack_answer
 
-NO_MODEL = ["cox", "kaplan-meier", "log-rank", "glm", "penalised-glm", "ask", "test", "meta", "statistics", "timing"]
+NO_MODEL = ["cox", "effect", "kaplan-meier", "log-rank", "glm", "penalised-glm", "ask", "test", "meta", "statistics",
+            "timing"]
 
 
 def write(path, columns):

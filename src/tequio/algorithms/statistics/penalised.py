@@ -71,7 +71,7 @@ def folds_here(party: Party, payload: PointPayload, settings: FoldSettings) -> S
     """The sums of each training set at its own coefficients, and how far its model is off on the fold left out."""
     design = party_design(party, payload, settings)
     require(design.broken)
-    fold, folds = _folds(party, design, settings), settings.folds
+    fold, folds = folds_of(party, design, settings), settings.folds
     z, y, w = (design.columns - payload["mean"][:-1]) / payload["sd"], design.outcome, design.weights
     found: dict[str, list[Any]] = {"H": [], "u": [], "dev": [], "held": []}
     for place, coefficients in enumerate(payload["coefficients"].reshape(folds + 1, -1)):
@@ -93,7 +93,7 @@ def _set_sums(z: NDArray[np.float64], bulk: Vector, pull: Vector, own: Vector, h
             "dev": own[some] @ deviance[some], "held": held[some] @ deviance[some]}
 
 
-def _folds(party: Party, design: Design, settings: FoldSettings) -> NDArray[np.int64]:
+def folds_of(party: Party, design: Design, settings: FoldSettings) -> NDArray[np.int64]:
     """The fold of each row. Where a fold would be too few rows or hold small cells, all rows are in one."""
     rows, rules = party.data.train, SmallCells.of(party)
     if settings.fold_column:
