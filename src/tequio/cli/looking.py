@@ -133,6 +133,8 @@ def verify(
                                                "elsewhere.", show_default=False)] = "",
     replay: Annotated[int, typer.Option(min=0, metavar="N", help="Also play this many stretches of rounds again, at "
                                         "random, and compare hashes (simulated parties).")] = 0,
+    authority: Annotated[Path | None, typer.Option(metavar="PATH", help="Of a dossier: whose coordinator has to have "
+                                                   "signed the model (a party's folder, or authority.pem).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Check a dossier with all that it rests on, or the signed transcript of a run; exit code 8 if it is not sound.
@@ -146,11 +148,11 @@ def verify(
     from tequio.views.dossier.checking import is_dossier
 
     if is_dossier(Path(run)):
-        _verify_dossier(Path(run), folder_of_run, replay, as_json)
+        _verify_dossier(Path(run), folder_of_run, replay, authority, as_json)
         return
-    if folder_of_run or replay:
-        raise ConfigError("--run and --replay are for dossiers", remedy="give the dossier's file: tequio verify "
-                          "RUN/dossier.json --replay 2")
+    if folder_of_run or replay or authority is not None:
+        raise ConfigError("--run, --replay and --authority are for dossiers",
+                          remedy="give the dossier's file: tequio verify RUN/dossier.json --replay 2")
     folder = find_folder(run)
     verdict = verify_run(folder)
     if as_json:
@@ -167,14 +169,15 @@ def verify(
     typer.echo(f"{verdict.receipts} receipts of parties that checked a sum themselves")
 
 
-def _verify_dossier(path: Path, run: str, replay: int, as_json: bool) -> None:
+def _verify_dossier(path: Path, run: str, replay: int, authority: Path | None, as_json: bool) -> None:
     from tequio.errors import RunError
     from tequio.experiments.replaying import replay_rounds
     from tequio.experiments.running.store import find_folder
+    from tequio.models.publishing import authority_of
     from tequio.views.dossier.checking import check_dossier
 
     folder = None if not run else Path(run) if (Path(run) / "model.json").is_file() else find_folder(run)
-    check = check_dossier(path, folder)
+    check = check_dossier(path, folder, None if authority is None else authority_of(authority))
     if replay and not check.wrong:
         for stretch in replay_rounds(folder or find_folder(path.parent), replay):
             check.done.append(f"rounds {stretch.first} to {stretch.last} played again: {stretch.words}")

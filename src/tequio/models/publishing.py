@@ -63,8 +63,8 @@ def sign(place: Path, sha256: str, signer: Identity) -> None:
                                           "signature": base64.b64encode(made).decode()}, indent=1) + "\n")
 
 
-def check_signature(place: Path, sha256: str, authority: bytes) -> None:
-    """Refuse a model that the coordinator of this authority did not sign."""
+def check_signature(place: Path, sha256: str, authority: bytes | None) -> None:
+    """Refuse a model that the coordinator of this authority did not sign; without one, that no coordinator did."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
@@ -78,7 +78,8 @@ def check_signature(place: Path, sha256: str, authority: bytes) -> None:
     try:
         told = json.loads(path.read_bytes())
         certificate = x509.load_pem_x509_certificate(str(told["certificate"]).encode())
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        if authority is not None:
+            certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
         names = [name.value for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         key = certificate.public_key()
         if names != [_NAME] or not isinstance(key, ec.EllipticCurvePublicKey):
@@ -86,8 +87,10 @@ def check_signature(place: Path, sha256: str, authority: bytes) -> None:
         key.verify(base64.b64decode(told["signature"], validate=True), (_SIGNED + sha256).encode(),
                    ec.ECDSA(hashes.SHA256()))
     except (KeyError, TypeError, ValueError, AttributeError, InvalidSignature) as cause:
-        raise PermissionDenied(f"the signature of the model in '{place}' is not of this federation's coordinator "
-                               f"({fingerprint(authority)[:16]}): {str(cause) or type(cause).__name__}",
+        whose = "a coordinator" if authority is None else \
+            f"this federation's coordinator ({fingerprint(authority)[:16]})"
+        raise PermissionDenied(f"the signature of the model in '{place}' is not of {whose}: "
+                               f"{str(cause) or type(cause).__name__}",
                                remedy="do not use it; ask the coordinator for the model again") from None
 
 

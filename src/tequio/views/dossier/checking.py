@@ -8,10 +8,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import tequio
-from tequio.errors import ConfigError, TequioError
+from tequio.errors import ConfigError, PermissionDenied, TequioError
 from tequio.experiments.running.store import CONFIG
 from tequio.experiments.running.transcripts import TRANSCRIPT, verify_run
 from tequio.models import folder as model_folder
+from tequio.models import publishing
 from tequio.views.dossier.evidence import Evidence
 from tequio.views.dossier.page import FORMAT, as_bytes, page_of, page_seal, said_seal, seal_of, sections_of
 
@@ -34,10 +35,11 @@ def is_dossier(place: Path) -> bool:
     return place.is_file() and place.suffix.lower() in (".json", ".html")
 
 
-def check_dossier(path: Path, folder: Path | None = None) -> Check:
+def check_dossier(path: Path, folder: Path | None = None, authority: bytes | None = None) -> Check:
     """Check the document and the page of a dossier, and the files that it rests on where they are at hand.
 
-    The folder is the one that the dossier lies in, if it is that of a run or a model, or the one that is named.
+    The folder is the one that the dossier lies in, if it is that of a run or a model, or the one that is named. The
+    signature of a published model has to be that of the coordinator of the `authority`, or of any where none is given.
     """
     check = Check()
     document = _check_document(path.with_suffix(".json"), check)
@@ -54,7 +56,7 @@ def check_dossier(path: Path, folder: Path | None = None) -> Check:
             check.wrong.append((name, "it is not the file that the dossier was made from"))
     check.done.append(f"{len(document['files'])} files compared with their hashes")
     if not check.wrong:
-        _check_chains(place, check)
+        _check_chains(place, authority, check)
     if not check.wrong:
         _check_numbers(place, document, check)
     return check
@@ -93,19 +95,28 @@ def _check_page(path: Path, document: Plain | None, check: Check) -> None:
         check.done.append("the page is what was written")
 
 
-def _check_chains(place: Path, check: Check) -> None:
+def _check_chains(place: Path, authority: bytes | None, check: Check) -> None:
     if (place / TRANSCRIPT).is_file():
         verdict = verify_run(place)
         check.wrong += [(TRANSCRIPT, f"line {found.line + 1}: {found.what}") for found in verdict.findings]
         check.done.append(f"{verdict.lines} lines of the transcript, {verdict.sums} proofs and {verdict.receipts} "
                           "receipts")
     try:
-        model_folder.read_document(model_folder.find(place))
+        model = model_folder.find(place)
+        document = model_folder.read_document(model)
         check.done.append("the model's folder is whole")
     except ConfigError:
         return  # a run whose model cannot be asked about rows has none
     except TequioError as cause:
         check.wrong.append((model_folder.FOLDER, cause.message))
+        return
+    if (model / publishing.FILE).is_file():
+        try:
+            publishing.check_signature(model, document["sha256"], authority)
+        except PermissionDenied as cause:
+            check.wrong.append((publishing.FILE, cause.message))
+        check.done.append("the model is signed by a coordinator" + ("; of which authority was not asked (--authority)"
+                          if authority is None else " of this authority"))
 
 
 def _check_numbers(place: Path, document: Plain, check: Check) -> None:
