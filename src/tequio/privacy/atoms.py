@@ -61,9 +61,11 @@ def refined(atoms: Labels, sets: Iterable[Labels]) -> Labels:
     return np.asarray(atoms, dtype=np.int64).reshape(-1)
 
 
-def smallest(atoms: Labels) -> int:
-    """How many rows the smallest atom has; 0 where there are no rows."""
-    return int(np.unique(atoms, return_counts=True)[1].min(initial=len(atoms))) if len(atoms) else 0
+def singles_out(before: Labels, after: Labels, floor: int) -> bool:
+    """Whether some atom was cut so that a part has fewer rows than the floor. One that was as small before, when the
+    floor was lower, is left as it is."""
+    was, now = (np.bincount(atoms)[atoms] for atoms in (before, after))
+    return bool(((now < floor) & (now < was)).any())
 
 
 class AtomLedger(GrowingFile):
@@ -86,7 +88,7 @@ class AtomLedger(GrowingFile):
                 return Refusal.LOCKED
             atoms = refined(self._atoms, sets)
             facts = {"by": by, "question": question, "at": now()}
-            if empty or smallest(atoms) < floor:
+            if empty or singles_out(self._atoms, atoms, floor):
                 if digest not in self._refusals.get(by, ()):
                     self._write({"refused": digest, **facts})
                 return Refusal.REFUSED

@@ -13,7 +13,7 @@ from tequio.algorithms.statistics.asking.grammar import Both, Compare, Key, Not,
 from tequio.algorithms.statistics.asking.planning import columns_of, planned
 from tequio.data.dataset import Dataset, Feature, Schema, Target
 from tequio.errors import ConfigError, RunError
-from tequio.privacy.atoms import AtomLedger, Refusal, refined, smallest
+from tequio.privacy.atoms import AtomLedger, Refusal, refined, singles_out
 
 SCALES = {"age": [0, 100, 5], "bmi": [10, 50, 0.1]}
 SCHEMA = Schema((Feature("age"), Feature("bmi"), Feature("sex", ("F", "M")), Feature("city", ("A", "B", "C d"))),
@@ -164,9 +164,24 @@ def test_what_is_small_is_left_out_with_what_would_show_it():
     found = answer("count by city, sex", rows, 10)  # 85, 12 and 3: with 3 left out, 12 is as well
     assert sorted(found.blocks["n"].tolist()) == [0, 0, 0, 0, 0, 85]
     features[0, 0] = 99_999
-    assert answer("sum(age)", rows, 10).blocks["of_0"].tolist() == [100]  # clipped to the declared 100
-    assert answer_at_party(plan("sum(age)", {}), rows, 10, 0).is_empty is False
-    assert answer_at_party(plan("sum(age)", {}), rows, 10, 0).blocks["of_0"].tolist() == [0]  # one row dominates
+    for scales in (SCALES, {}):  # one row dominates the sum
+        assert answer_at_party(plan("sum(age)", scales), rows, 10, 0).blocks["of_0"].tolist() == [0]
+    clipped = answer_at_party(plan("sum(age)"), rows, 10, 0, clip=True)
+    assert clipped.blocks["sum_0"].tolist() == [99 * (40 - 50) + 100 - 50]
+
+
+def test_sums_under_two_scales_do_not_show_who_is_beyond_the_smaller_one():
+    rows = patients(200, 6)
+    sums = [answer_at_party(plan("sum(age)", {"age": scale}), rows, 10, 0).blocks["sum_0"][0] + 200 * (scale[1] / 2)
+            for scale in ([0, 100, 5], [0, 90, 5], [0, 1, 1])]
+    assert sums == pytest.approx([rows.features[:, 0].sum()] * 3)
+
+
+def test_small_atoms_of_a_lower_floor_do_not_block_questions_that_leave_them_alone():
+    before = refined(np.zeros(30, dtype=np.int64), [np.repeat([0, 1], [6, 24])])
+    assert not singles_out(np.zeros(30, dtype=np.int64), before, 5)
+    assert not singles_out(before, refined(before, [np.repeat([0, 1], [18, 12])]), 10)
+    assert singles_out(before, refined(before, [np.repeat([0, 1], [3, 27])]), 10)
 
 
 def test_a_tracker_gets_nowhere(tmp_path):
@@ -217,7 +232,7 @@ def test_no_combination_of_answers_is_about_fewer_rows_than_the_floor(data):
     for what, by, where in data.draw(questions):
         found = answer(f"{what}{by} where {where}", rows, floor)
         after = refined(atoms, found.sets)
-        if found.is_empty or smallest(after) < floor:
+        if found.is_empty or singles_out(atoms, after, floor):
             continue
         atoms = after
         for labels in found.sets:

@@ -42,8 +42,12 @@ class Answered:
         return bool(self.blocks["left_out"][0]) and all((one < 0).all() for one in self.sets)
 
 
-def answer_at_party(plan: Plan, rows: Dataset, floor: int, party: int) -> Answered:
-    """At the party: its answer without what is too small. A floor of 1 leaves nothing out."""
+def answer_at_party(plan: Plan, rows: Dataset, floor: int, party: int, *, clip: bool = False) -> Answered:
+    """At the party: its answer without what is too small. A floor of 1 leaves nothing out.
+
+    Values are clipped to their scale where noise has to hide one row. Elsewhere they are not: sums under two scales
+    would differ by how many rows are beyond the smaller one.
+    """
     values = Values(rows)
     inside = _cells(plan, values, len(rows), party)
     shown = _without_few(np.bincount(inside[inside >= 0], minlength=plan.cells), len(rows), floor)
@@ -51,7 +55,7 @@ def answer_at_party(plan: Plan, rows: Dataset, floor: int, party: int) -> Answer
     found = Answered({"n": np.bincount(cell[cell >= 0], minlength=plan.cells)}, [cell])
     for place, measure in enumerate(plan.question.measures):
         if measure.kind != "count":
-            _Measured(plan, measure, place, values, cell, floor).into(found)
+            _Measured(plan, measure, place, values, cell, floor, clip).into(found)
     left_out = any(((one < 0) & (inside >= 0)).any() for one in found.sets)
     found.blocks["left_out"] = np.array([int(left_out)])
     return found
@@ -78,6 +82,7 @@ class _Measured:
     values: Values
     cell: NDArray[np.int64]
     floor: int
+    clip: bool
 
     def into(self, found: Answered) -> None:
         """Add its blocks, and the set of each row."""
@@ -125,7 +130,7 @@ class _Measured:
         column = self.plan.columns[self.measure.column]
         numbers = self.values.of(column.name).astype(np.float64)
         there = np.isfinite(numbers)
-        return column, numbers if column.scale is None else np.clip(numbers, *column.scale[:2]), there
+        return column, np.clip(numbers, *column.scale[:2]) if self.clip and column.scale else numbers, there
 
     def _shown(self, part: NDArray[np.bool_], *, both: bool = False) -> NDArray[np.bool_]:
         """The rows in cells of which the part is large, and the rest is large or empty (not where both have to be)."""

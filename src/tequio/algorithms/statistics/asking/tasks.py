@@ -21,7 +21,7 @@ from tequio.algorithms.statistics.exact_sums import Block, ExactPayload, Layout,
 from tequio.algorithms.statistics.small_cells import RULES, SmallCells
 from tequio.federation.sums import SumsReply
 from tequio.federation.task import Count, Sums, record, task
-from tequio.privacy.atoms import QUESTIONS, AtomLedger, Refusal, digest_of, refined, smallest
+from tequio.privacy.atoms import QUESTIONS, AtomLedger, Refusal, digest_of, refined, singles_out
 from tequio.privacy.dataset_ledger import fingerprint_of
 
 if TYPE_CHECKING:
@@ -104,29 +104,30 @@ def noised_table_here(party: Party, payload: Mapping[str, object], settings: Ask
     """The same of all cells, for noise that hides small ones."""
     plan = settings.plan(party.rows.schema)
     floor = max(settings.floor, SmallCells.of(party).minimum_count)
-    values = _answer(party, plan, settings, 1, floor)
+    values = _answer(party, plan, settings, 1, floor, clip=True)
     if isinstance(values, Refusal):
         raise values.error(floor)
     return {"sums": {settings.name(name): value for name, value in values.items() if name != "left_out"}}
 
 
-def _answer(party: Party, plan: Plan, settings: AskSettings, least: int,
-            floor: int) -> dict[str, NDArray[np.generic]] | Refusal:
+def _answer(party: Party, plan: Plan, settings: AskSettings, least: int, floor: int, *,
+            clip: bool = False) -> dict[str, NDArray[np.generic]] | Refusal:
     """The answer, if it may be given after all that was answered before."""
     rows = party.rows
-    shown = answer_at_party(plan, rows, least, party.index)
+    shown = answer_at_party(plan, rows, least, party.index, clip=clip)
     sets = shown.sets if least == floor else answer_at_party(plan, rows, floor, party.index).sets
     empty = least == floor and shown.is_empty
     given = party.settings.get(QUESTIONS)
     if given is None:
         known = party.recall(AskedState)
-        atoms = refined(known.get("atoms", np.zeros(len(rows), dtype=np.int64)), sets)
-        if empty or smallest(atoms) < floor:
+        before = known.get("atoms", np.zeros(len(rows), dtype=np.int64))
+        atoms = refined(before, sets)
+        if empty or singles_out(before, atoms, floor):
             return Refusal.REFUSED
         party.keep(AskedState, {"atoms": atoms})
         return shown.blocks
     place = _Questions(**given)
     ledger = AtomLedger(Path(place.folder), place.rows or fingerprint_of(rows), len(rows))
-    digest = digest_of(plan.question, sorted(settings.scales.items()), plan.parties, least, floor)
+    digest = digest_of(plan.question, sorted(settings.scales.items()), plan.parties, least, floor, clip)
     found = ledger.answer(digest, place.by, sets, shown.blocks, floor, question=settings.question, empty=empty)
     return found if isinstance(found, Refusal) else dict(found)
