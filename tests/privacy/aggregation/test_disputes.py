@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 import tequio
 from tequio.errors import QuorumError
 from tequio.privacy.aggregation import secure_sum_tasks as tasks
-from tequio.privacy.aggregation.disputes import ROUNDS, catch, dispute, left_out
+from tequio.privacy.aggregation.committees import ROUNDS, catch, dispute, left_out
 from tequio.privacy.aggregation.keys import SHARE_BYTES
 from tequio.privacy.aggregation.secure_sum import SecureSum
 

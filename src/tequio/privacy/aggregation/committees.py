@@ -7,6 +7,11 @@ Bell, Bonawitz, Gascon, Lepoint, Raykova: Secure single-server aggregation with 
 for sparse graphs. Here neighbours stand on a circle, and every set must leave enough members in the places clockwise of
 each of its members. That keeps honest members connected whoever chose the set: among the members clockwise of an honest
 one, one is honest; go on from it, right round the circle. That argument is our own.
+
+Parties may say, each under its signature, that another cheats (`dispute`). Two honest parties are never in dispute, so
+that one of each pair is corrupt, and nobody knows which. Pairs are left out together for some rounds: one pair for each
+party that is not left out already, so that corrupt parties take no more honest ones along than they are themselves. Who
+is in dispute with more parties than may be corrupt is corrupt itself.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, floor, log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
@@ -22,7 +27,11 @@ from tequio.errors import QuorumError
 from tequio.privacy.aggregation.encodings import Draws, derived_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
+
+    from tequio.federation.federation import Federation
 
     Members = NDArray[np.bool_]
 
@@ -33,6 +42,10 @@ ETA = 20
 """The chance that a round is lost, with as many parties absent as allowed, is 2^-20 at most."""
 
 FEWEST = 3
+
+ROUNDS = 10
+"""For how long a pair in dispute is left out."""
+
 _SECRET, _ATTEMPTS, _SUMS = 40, 3, 10
 
 
@@ -209,3 +222,43 @@ def drawn_witnesses(agreed: bytes, seed: bytes, round: int, name: str, cohort: t
     """The witnesses of one sum, in rising order."""
     order = Draws(derived_key(agreed, seed, "witness", round, name)).shuffled(np.array(cohort, dtype=np.int64))
     return tuple(sorted(order[:count].tolist()))
+
+
+class Disputes(TypedDict):
+    """Pairs in dispute, each with the last round of that, and parties that are known to cheat."""
+
+    pairs: list[list[int]]
+    cheats: list[int]
+
+
+def disputes_of(federation: Federation) -> Disputes:
+    """What the coordinator knows of this run; it is kept with the checkpoint."""
+    return cast("Disputes", federation.agreed.setdefault("disputes", {"pairs": [], "cheats": []}))
+
+
+def dispute(federation: Federation, pairs: Iterable[tuple[int, int]]) -> None:
+    """Note pairs of which one says that the other cheats."""
+    known = disputes_of(federation)
+    latest = {(one, other): since for one, other, since in known["pairs"]}
+    latest |= {(min(pair), max(pair)): federation.round for pair in pairs}
+    known["pairs"] = [[*pair, since] for pair, since in latest.items()]
+
+
+def catch(federation: Federation, cheat: int) -> None:
+    """Note a party that is found to cheat by what it has signed."""
+    known = disputes_of(federation)
+    known["cheats"] = sorted({*known["cheats"], cheat})
+
+
+def left_out(federation: Federation, corrupt: int) -> set[int]:
+    """The parties that this round goes without, where so many may be corrupt."""
+    known = disputes_of(federation)
+    against: dict[int, set[int]] = {}
+    for one, other, _ in known["pairs"]:
+        against.setdefault(one, set()).add(other)
+        against.setdefault(other, set()).add(one)
+    out = {*known["cheats"], *(party for party, others in against.items() if len(others) > corrupt)}
+    for one, other, since in sorted(known["pairs"], key=lambda pair: pair[2]):
+        if since < federation.round <= since + ROUNDS and not out & {one, other}:
+            out |= {one, other}
+    return out

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tequio.errors import PayloadError, QuorumError, TequioError
-from tequio.privacy.aggregation.disputes import catch, dispute, left_out
+from tequio.privacy.aggregation.committees import catch, dispute, left_out
 from tequio.privacy.aggregation.encodings import HASH_BYTES, as_bitmap, content, paths_of
 from tequio.privacy.aggregation.hidden_sums import NO_TRAINING, Phases
 from tequio.privacy.aggregation.identities import is_signed_by
