@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
 from pooled import SECURE, dealt
+from rich.console import Console
 
 import tequio
 from tequio.algorithms.statistics.fitting import ModelSpec, fit, prepare, with_errors
@@ -234,6 +237,10 @@ def test_tables_are_printed_and_reported(tmp_path):
     tables = statistics_of(result)
     assert list(tables) == ["coefficients", "fit", "tests", "variance inflation"]
     assert statistics_table("coefficients", tables["coefficients"]).row_count == 7
+    named = statistics_table("coefficients", [{"term": "sex[male]", "estimate": 0.5}])
+    console = Console(width=60, record=True, file=StringIO())
+    console.print(named)
+    assert "sex[male]" in console.export_text()
     page = report_page([result.folder])
     assert "occupation[2]" in page
     assert "odds ratio" in page

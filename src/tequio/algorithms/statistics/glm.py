@@ -233,7 +233,7 @@ def coefficient_table(model: Fitted, level: float) -> list[Row]:
 
 def inflation(sums: ExactSums, frame: Frame) -> list[Row]:
     """The variance inflation factor of each column, and the generalised one of a term of several (Fox and Monette)."""
-    plain = replace(frame, spec=replace(frame.spec, family="gaussian", quasi=False),
+    plain = replace(frame, spec=replace(frame.spec, family="gaussian", quasi=False, sites="none"),
                     settings=replace(frame.settings, family="gaussian", link="identity", sites="none"))
     gram = scores_at(sums, plain, np.zeros(len(frame.names))).information
     places = [place for place, name in enumerate(frame.names) if name != CONSTANT]

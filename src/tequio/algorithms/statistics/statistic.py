@@ -40,6 +40,7 @@ class ExactStatistic(Algorithm):
     sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
     shows_replies: ClassVar[bool] = False
     sums_only: ClassVar[bool] = True
+    takes: ClassVar[frozenset[str]] = frozenset({"number", "category", "missing"})
     adoptable: ClassVar[bool] = False  # there is no model
     what: ClassVar[str]
 

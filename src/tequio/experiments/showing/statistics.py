@@ -46,11 +46,13 @@ def cell_text(name: str, value: Any) -> str:
 
 def statistics_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RichTable:
     """One of the tables for a terminal."""
+    from rich.markup import escape
+
     from tequio.experiments.showing.results import titled_table
 
     table, names = titled_table(title), columns_of(rows)
     for place, name in enumerate(names):
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell_text(name, row.get(name)) for name in names))
+        table.add_row(*(escape(cell_text(name, row.get(name))) for name in names))
     return table
