@@ -7,7 +7,7 @@ import importlib
 import tequio
 from reference_pages.markup import page
 
-_RUN = ("inspect", "run", "load", "sweep", "compare", "search", "explain", "predict", "TequioError")
+_RUN = ("inspect", "run", "load", "sweep", "compare", "search", "explain", "predict", "forget", "TequioError")
 _PLUGINS = {
     "An algorithm": ("register", "Algorithm", "State", "part", "Averaging", "averaging_round", "Averaged", "select",
                      "finish_round", "Federation", "Replies"),
