@@ -202,6 +202,11 @@ def test_the_inverse_keeps_scales_apart():
     ("affair ~ age + educ", {"tests": [["agee"]]}, "there is no term 'agee'"),
     ("affair ~ age - 1", {"tests": [["age"]]}, "nothing would be left of the model"),
     ('affair ~ I(affair == "maybe")', {}, "'maybe' is no level of 'affair'"),
+    ("affair ~ age", {"family": "gaussian"}, "has 2 levels, and the family 'gaussian' wants a number"),
+    ("age ~ log(affair)", {"family": "gaussian"}, "column 'affair' has levels, and a number is wanted; compare it"),
+    ("age ~ educ + offset(affair)", {"family": "poisson"}, "column 'affair' has levels, and a number is wanted"),
+    ("age ~ I(2 * age)", {"family": "gaussian"}, "leave nothing of the outcome unexplained"),
+    ("I(age - age) ~ educ", {"family": "gaussian"}, "all outcomes are 0, so that there is nothing to fit"),
     ("affair ~ age", {"stages": ["dp-sums"], "privacy": {"epsilon": 1.0}}, "")])
 def test_what_makes_no_sense_is_refused(tmp_path, formula, more, match):
     assert match in refusal(tmp_path, formula, **more)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tequio.algorithms.statistics.formula import Factor, evaluated, read_formula
+from tequio.algorithms.statistics.formula import Factor, Name, evaluated, numbers_in, read_formula
 from tequio.algorithms.statistics.small_cells import SmallCells, flags_among
 from tequio.errors import ConfigError, DataError, nearest
 from tequio.learners.learner import flat_features
@@ -115,6 +115,16 @@ def _place(among: Sequence[str] | Sequence[float], wanted: str | float, label: s
         raise ConfigError(f"'{wanted}' is no level of '{label}'",
                           remedy=nearest(str(wanted), [str(one) for one in among]))
     return list(among).index(wanted)
+
+
+def require_numbers(formula: Formula, schema: Schema, weights: str = "") -> None:
+    """Refuse to reckon with the codes of levels, which mean nothing; the outcome itself may have two of them."""
+    of_rows = [factor.of for factor in formula.factors if not isinstance(factor.of, Name) or factor.kind == "spline"]
+    for name in (*(name for one in (*of_rows, *formula.offsets) for name in numbers_in(one)),
+                 *([weights] if weights else [])):
+        if (domain := Table.domain(schema, name)) is not None:
+            raise DataError(f"column '{name}' has levels, and a number is wanted",
+                            remedy=f'compare it with one, as in I({name} == "{domain[0]}")')
 
 
 Coded = tuple[tuple[Factor, bool], ...]

@@ -11,7 +11,7 @@ import numpy as np
 from tequio.algorithms.analytics.columns import Scope
 from tequio.algorithms.analytics.quantiles import find_quantiles
 from tequio.algorithms.statistics.agreeing import find_levels
-from tequio.algorithms.statistics.design import CONSTANT, Table, names_of
+from tequio.algorithms.statistics.design import CONSTANT, Table, names_of, require_numbers
 from tequio.algorithms.statistics.exact_sums import symmetric
 from tequio.algorithms.statistics.families import FamilyName, LinkName, link_of, predictor_at
 from tequio.algorithms.statistics.formula import read_formula
@@ -189,6 +189,13 @@ def prepare(sums: ExactSums, schema: Schema, spec: ModelSpec) -> Frame:
     """Agree on columns, and find by what they are standardised."""
     formula = read_formula(spec.formula)
     link = link_of(spec.family, spec.link)
+    require_numbers(formula, schema, spec.weights)
+    levels = Table.domain(schema, formula.outcome.column) if formula.outcome.column else None
+    if levels is not None and (spec.family != "binomial" or len(levels) != 2):
+        wanted = "two" if spec.family == "binomial" else "a number"
+        raise DataError(f"the outcome '{formula.outcome.label}' has {len(levels)} levels, and the family "
+                        f"'{spec.family}' wants {wanted}",
+                        remedy=f'write I({formula.outcome.column} == "{levels[-1]}") ~ ..., with the family binomial')
     agreed = agree(sums, schema, spec)
     names = names_of(formula, schema, agreed)
     kept = np.array([place for place, name in enumerate(names) if spec.sites == "none" or name != CONSTANT])
@@ -257,8 +264,9 @@ def start(sums: ExactSums, frame: Frame) -> Vector:
     if CONSTANT not in frame.names:
         return first
     place = frame.names.index(CONSTANT)
-    mean = frame.outcome[0]
-    if (frame.spec.family == "binomial" and not 0 < mean < 1) or (link == "log" and not mean > 0):
+    mean, spread = frame.outcome
+    if spread <= _NOTHING_SPREADS * mean ** 2 or (frame.spec.family == "binomial" and not 0 < mean < 1) or (
+            link == "log" and not mean > 0):
         raise DataError(f"all outcomes are {mean:g}, so that there is nothing to fit")
     first[place] = predictor_at(link, mean)
     if frame.offsets and len(frame.names) > 1:
@@ -280,7 +288,10 @@ class _Evaluation:
         found = self.asked(coefficients)
         phi = 1.0
         if spec.quasi or spec.family in ("gaussian", "gamma"):
-            phi = max(float(found["chi"]) / max(self.left(found), 1.0), _TINY_DISPERSION * frame.outcome[1], 1e-300)
+            phi = float(found["chi"]) / max(self.left(found), 1.0)
+            if phi <= _TINY_DISPERSION * (frame.outcome[1] if spec.family == "gaussian" else 1.0):
+                raise DataError("the columns leave nothing of the outcome unexplained, so that there are no standard "
+                                "errors", remedy="leave out what the outcome was made of")
         return Point(symmetric(found["H"]), found["u"], float(found["dev"]), phi, int(found["wild"]), extra=found)
 
     def asked(self, coefficients: Vector, alpha: float = 0.0) -> dict[str, Any]:

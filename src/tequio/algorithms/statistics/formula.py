@@ -116,6 +116,18 @@ def names_in(expression: Expression) -> Iterator[str]:
             yield from names_in(one)
 
 
+def numbers_in(expression: Expression) -> Iterator[str]:
+    """The columns that an expression reckons with; one that is compared with a text is not among them."""
+    match expression:
+        case Name(name):
+            yield name
+        case Applied(_, (Name(), Text())):
+            return
+        case Applied(_, parts):
+            for one in parts:
+                yield from numbers_in(one)
+
+
 def evaluated(expression: Expression, column: Callable[[str], Column], level: Callable[[str, str], float]) -> Column:
     """The values of an expression. `column` gives those of a column, `level` the code of a level of it."""
     match expression:
