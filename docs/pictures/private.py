@@ -137,6 +137,31 @@ def split_network() -> Picture:
     return picture
 
 
+def transfer() -> Picture:
+    """Two parties with few common rows meet in a representation."""
+    picture = Picture(
+        216, "Transfer",
+        "A party with labels and one without hold other columns and mostly other rows. Each maps its columns to a "
+        "representation of the same width. On the few common rows both are pulled together and learn from the labels; "
+        "the party without labels then scores its own rows.")
+    for left, name, kind in ((24, "columns of A, and labels", "party"), (436, "columns of B, no labels", "party")):
+        picture.text(left + 70, 26, name, "s")
+        picture.cells(left + 20, 40, 5, 12, (20, 11), kind="rows")
+    picture.bar(144, 40, 12, 132, "secret")
+    picture.text(150, 190, "labels", "sm")
+    for y in (106, 117, 128):
+        picture.bar(44, y, 112, 11, "coordinator")
+        picture.bar(456, y, 100, 11, "coordinator")
+    picture.box(196, 92, 84, 50, "net of A", "A → width d", kind="model")
+    picture.box(320, 92, 84, 50, "net of B", "B → width d", kind="model")
+    picture.arrow((160, 117), (196, 117))
+    picture.arrow((452, 117), (404, 117))
+    picture.arrow((280, 117), (320, 117), both=True, kind="coordinator")
+    picture.text(300, 72, "common rows: pulled together", "sm")
+    picture.text(300, 172, "B scores its rows by what A's labels taught", "sm")
+    return picture
+
+
 def vertical_tree() -> Picture:
     """One tree, and what each party sees of it."""
     picture = Picture(
@@ -198,4 +223,4 @@ def _tree(picture: Picture, x: float, y: float, size: float, kind: str) -> None:
 
 
 PICTURES = {"secure-aggregation": masks, "encryption": encryption, "privacy": noise, "vertical": columns,
-            "split-network": split_network, "vertical-trees": vertical_tree, "trees": fused_trees}
+            "split-network": split_network, "transfer": transfer, "vertical-trees": vertical_tree, "trees": fused_trees}
