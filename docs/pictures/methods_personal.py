@@ -129,6 +129,28 @@ def statistics() -> Picture:
     return picture
 
 
+def pooled_or_meta() -> Picture:
+    """One fit of all sums, or a mean of fits."""
+    picture = Picture(
+        206, "Pooled or meta-analysis",
+        "Left: three parties send sums over their rows, and one model is fitted to the total, step by step. Right: "
+        "each party fits a model of its own, and their estimates are averaged by how sure they are.")
+    picture.text(150, 24, "pooled: sums, one fit", "sb")
+    picture.text(450, 24, "meta-analysis: fits, one mean", "sb")
+    picture.line((300, 14), (300, 192), dashed=True, thick=1.2)
+    for number in range(3):
+        left = 30 + 84 * number
+        picture.box(left, 130, 72, 50, "ABC"[number], "Σ over rows", kind="party")
+        picture.arrow((left + 36, 130), (150, 88), kind="coordinator")
+        picture.box(left + 300, 130, 72, 50, "ABC"[number], "b ± se", kind="party")
+        picture.arrow((left + 336, 130), (450, 88), kind="coordinator")
+    picture.box(96, 44, 108, 44, "Newton step", kind="coordinator")
+    picture.box(386, 44, 128, 44, "weighted mean", kind="coordinator")
+    picture.text(150, 198, "repeated until nothing moves", "sm")
+    picture.text(450, 198, "once, and how much they differ", "sm")
+    return picture
+
+
 def baselines() -> Picture:
     """Alone, federated, centralised."""
     picture = Picture(
@@ -157,4 +179,4 @@ def baselines() -> Picture:
 
 
 PICTURES = {"labels": labels, "own-model": own_model, "own-layers": own_layers, "several-models": several_models,
-            "protector": protector, "statistics": statistics, "baselines": baselines}
+            "protector": protector, "statistics": statistics, "pooled-or-meta": pooled_or_meta, "baselines": baselines}

@@ -144,7 +144,7 @@ def transfer() -> Picture:
         "A party with labels and one without hold other columns and mostly other rows. Each maps its columns to a "
         "representation of the same width. On the few common rows both are pulled together and learn from the labels; "
         "the party without labels then scores its own rows.")
-    for left, name, kind in ((24, "columns of A, and labels", "party"), (436, "columns of B, no labels", "party")):
+    for left, name in ((24, "columns of A, and labels"), (436, "columns of B, no labels")):
         picture.text(left + 70, 26, name, "s")
         picture.cells(left + 20, 40, 5, 12, (20, 11), kind="rows")
     picture.bar(144, 40, 12, 132, "secret")
