@@ -140,7 +140,7 @@ def pooled_or_meta() -> Picture:
     picture.line((300, 14), (300, 192), dashed=True, thick=1.2)
     for number in range(3):
         left = 30 + 84 * number
-        picture.box(left, 130, 72, 50, "ABC"[number], "Σ over rows", kind="party")
+        picture.box(left, 130, 72, 50, "ABC"[number], "sums", kind="party")
         picture.arrow((left + 36, 130), (150, 88), kind="coordinator")
         picture.box(left + 300, 130, 72, 50, "ABC"[number], "b ± se", kind="party")
         picture.arrow((left + 336, 130), (450, 88), kind="coordinator")
