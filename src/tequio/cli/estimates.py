@@ -11,8 +11,8 @@ from tequio.errors import ConfigError
 
 
 def estimates(
-    run: Annotated[str, typer.Argument(help="A run of 'glm', 'meta' or 'test': its folder, its name under runs/, or "
-                                       "'last'.")],
+    run: Annotated[str, typer.Argument(help="A run of 'glm', 'cox', 'meta' or 'test': its folder, its name under "
+                                       "runs/, or 'last'.")],
     save: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Write the table: .html (pastes into Word), "
                                                     ".tex, .csv or .json (repeat for more).")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture: .png, .svg or .pdf.")] = None,

@@ -68,6 +68,7 @@ def methods_of(result: Result) -> str:
     found, summary, config = estimates_of(result), result.summary, result.config
     algorithm = config.algorithm
     what = {"glm": f"A {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted.",
+            "cox": f"A proportional-hazards regression ({algorithm.get('formula')}) was fitted.",
             "meta": f"The same {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted at each "
                     f"site, and coefficients were pooled ({_METHODS.get(str(algorithm.get('method')), '')}).",
             "test": f"Tests: {'; '.join(str(row['term']) for row in found.rows)}."}[_algorithm(result)]
@@ -96,6 +97,13 @@ def _of_glm(result: Result) -> Estimates:
                      float(result.config.algorithm["level"]), model["notes"])
 
 
+def _of_cox(result: Result) -> Estimates:
+    rows = [{_TIDY_OF_GLM.get(name, name): value for name, value in row.items()
+             if name in ("term", "estimate") or name in _TIDY_OF_GLM} for row in result.model["tables"]["coefficients"]]
+    return Estimates(str(result.model["formula"]), rows, {}, "Hazard ratio", float(result.config.algorithm["level"]),
+                     result.model["notes"])
+
+
 def _of_meta(result: Result) -> Estimates:
     model = result.model
     titled = f"{_METHODS[model['method']]}: {model['formula']}"
@@ -117,7 +125,8 @@ def _of_tests(result: Result) -> Estimates:
                      notes=result.model["notes"])
 
 
-_READERS: Mapping[str, Callable[[Result], Estimates]] = {"glm": _of_glm, "meta": _of_meta, "test": _of_tests}
+_READERS: Mapping[str, Callable[[Result], Estimates]] = {"glm": _of_glm, "cox": _of_cox, "meta": _of_meta,
+                                                         "test": _of_tests}
 
 
 def _algorithm(result: Result) -> str:

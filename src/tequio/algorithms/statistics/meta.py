@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, NotRequired, TypedDict, cast
 
 import numpy as np
 from annotated_types import Gt, Lt
@@ -23,11 +23,8 @@ from tequio.algorithms.statistics.meta_analysis import (
     meta_analysis,
     meta_of_sums,
 )
+from tequio.algorithms.statistics.statistic import ExactStatistic
 from tequio.errors import ConfigError, DataError, PermissionDenied, RunError
-from tequio.federation.algorithm import Algorithm, State, part
-from tequio.federation.averaging import select
-from tequio.federation.selection import AllParties, Selector
-from tequio.federation.stages import Stage
 from tequio.federation.sums import SumsReply, is_hidden
 from tequio.federation.task import Reveals, Sums, record, task
 from tequio.registry import register
@@ -37,18 +34,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tequio.algorithms.statistics.meta_analysis import Pooled
-    from tequio.data.dataset import Dataset, Schema
-    from tequio.federation.evaluation import Part
+    from tequio.data.dataset import Schema
+    from tequio.federation.algorithm import State
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
     from tequio.federation.population import Party
     from tequio.federation.task import S, Task
-    from tequio.learners.learner import Tally
 
 
 @register("algorithm", "meta", paper="DerSimonian and Laird, 1986")
 @dataclass(frozen=True, kw_only=True)
-class Meta(Algorithm):
+class Meta(ExactStatistic):
     """Fit the same model at each party alone, and pool the coefficients: fixed effect, or random effects by DL or REML.
 
     This is the answer where parties are to be compared, or differ in more than their rows; a model of the rows as if
@@ -66,8 +62,6 @@ class Meta(Algorithm):
         level: of confidence intervals
     """
 
-    selector: Selector = part(factory=AllParties)
-    stages: tuple[Stage, ...] = part(())
     formula: str
     family: FamilyName = "gaussian"
     link: LinkName = ""
@@ -76,10 +70,7 @@ class Meta(Algorithm):
     adhoc: bool = False
     level: Annotated[float, Gt(0), Lt(1)] = 0.95
 
-    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
-    shows_replies: ClassVar[bool] = False
-    sums_only: ClassVar[bool] = True
-    adoptable: ClassVar[bool] = False  # there is no common model
+    what: ClassVar[str] = "meta"
 
     def start(self, federation: Federation) -> State:
         """What does not go together is refused before any party fits."""
@@ -91,28 +82,11 @@ class Meta(Algorithm):
             raise ConfigError("algorithm.adhoc would do nothing: it bounds the errors of Hartung and Knapp",
                               remedy="set algorithm.hartung_knapp = true, or leave adhoc out")
         self._names(federation.schema)
-        return State({})
+        return super().start(federation)
 
-    def round(self, federation: Federation, state: State) -> State:
+    def found(self, sums: ExactSums, federation: Federation) -> Payload:
         """Let all fit, and pool."""
-        if state.model:
-            return state
-        chosen = select(self, federation, state)
-        pooled = self._of_sums(federation, chosen.parties) if is_hidden(self.stages) else \
-            self._of_studies(federation, chosen.parties)
-        return state.next(pooled, selector=chosen.memory)
-
-    def answer(self, federation: Federation, state: State) -> None:
-        """There is no model that answers rows."""
-
-    def evaluate(self, federation: Federation, state: State, part: Part,
-                 parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """There is no model to evaluate."""
-        return {}
-
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """There is no model to score."""
-        return None
+        return self._of_sums(sums, federation) if sums.hidden else self._of_studies(sums, federation)
 
     def _settings(self) -> OwnFitSettings:
         return OwnFitSettings(formula=self.formula, family=self.family, link=self.link)
@@ -126,8 +100,8 @@ class Meta(Algorithm):
                               remedy=f"declare its categories (data.categorical = ['{term}']), or leave splines "
                                      "out") from None
 
-    def _of_studies(self, federation: Federation, parties: NDArray[np.int64]) -> Payload:
-        replies = federation.ask(parties, own_fit, settings=self._settings(), stages=self.stages)
+    def _of_studies(self, sums: ExactSums, federation: Federation) -> Payload:
+        replies = federation.ask(sums.parties, own_fit, settings=self._settings(), stages=self.stages)
         studies: dict[str, list[Study]] = {name: [] for name in self._names(federation.schema)}
         failed = [federation.name(reply.party) for reply in replies if not reply.payload["fitted"]]
         for reply in replies:
@@ -150,35 +124,29 @@ class Meta(Algorithm):
         notes = [*([f"not fitted, and left out: {', '.join(failed)}"] if failed else []),
                  *([f"without terms that fewer than two parties have: {', '.join(alone)}"] if alone else [])]
         return self._result(pooled, [study_row(name, study, weight) for name, one in pooled.items()
-                                     for study, weight in zip(one.studies, one.weights, strict=True)], notes,
-                            {"estimates, variances": "of each party"})
+                                     for study, weight in zip(one.studies, one.weights, strict=True)], notes)
 
-    def _of_sums(self, federation: Federation, parties: NDArray[np.int64]) -> Payload:
-        sums = ExactSums("meta", federation, parties, self.stages)
+    def _of_sums(self, sums: ExactSums, federation: Federation) -> Payload:
         names, settings = self._names(federation.schema), self._settings()
         layout = powers_layout(len(names))
 
-        def found() -> tuple[list[PowerSums], dict[str, Any]]:
-            first = sums.ask(powers_here, layout, {"tau2": np.zeros(len(names))}, settings)
-            powers = [PowerSums(int(k), *one) for k, *one in zip(first["k"], *(first[name].tolist() for name in (
-                "w", "wy", "wyy", "ww")), strict=True)]
-            tau2 = np.array([between(one) if one.studies > 1 and self.method == "dl" else 0.0 for one in powers])
-            return powers, sums.ask(powers_here, layout, {"tau2": tau2}, settings)
-
-        powers, second = sums.settle(found)
+        first = sums.ask(powers_here, layout, {"tau2": np.zeros(len(names))}, settings)
+        powers = [PowerSums(int(k), *one) for k, *one in zip(first["k"], *(first[name].tolist() for name in (
+            "w", "wy", "wyy", "ww")), strict=True)]
+        tau2 = np.array([between(one) if one.studies > 1 and self.method == "dl" else 0.0 for one in powers])
+        second = sums.ask(powers_here, layout, {"tau2": tau2}, settings)
         pooled = {name: meta_of_sums("dl" if self.method == "dl" else "fixed", one,
                                      (float(second["w"][place]), float(second["wy"][place])), level=self.level)
                   for place, (name, one) in enumerate(zip(names, powers, strict=True)) if one.studies > 1}
         if not pooled:
             raise DataError("one study is no meta-analysis", remedy="ask parties at which the model can be fitted")
-        return self._result(pooled, [], [*sums.notes, f"pooled over {max(one.studies for one in powers)} parties; "
-                                                      "single estimates were not seen"], sums.revealed)
+        return self._result(pooled, [], [f"pooled over {max(one.studies for one in powers)} parties; single estimates "
+                                         "were not seen"])
 
-    def _result(self, pooled: Mapping[str, Pooled], studies: list[Payload], notes: list[str],
-                revealed: Mapping[str, str]) -> Payload:
+    def _result(self, pooled: Mapping[str, Pooled], studies: list[Payload], notes: list[str]) -> Payload:
         rows = [pooled_row(name, one) for name, one in pooled.items()]
         return {"formula": self.formula, "family": self.family, "link": self.link, "method": self.method,
-                "estimates": rows, "studies": studies, "notes": notes, "revealed": dict(revealed),
+                "tables": {"pooled": rows}, "estimates": rows, "studies": studies, "notes": notes,
                 "coefficients": np.array([row["estimate"] for row in rows])}
 
 

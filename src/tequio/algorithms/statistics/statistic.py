@@ -59,12 +59,15 @@ class ExactStatistic(Algorithm):
         chosen = select(self, federation, state)
         sums = ExactSums(self.what, federation, np.asarray(chosen.parties), self.stages)
         found = sums.settle(lambda: self.found(sums, federation))
-        split = federation.population.split
-        kept = split.validation + split.test
-        aside = [f"{kept:.0%} of the rows are kept for validation and testing: set data.split = {{validation = 0.0, "
-                 "test = 0.0} to use them"] if kept else []
         return state.next({"approximate": "", **found, "asks": sums.asks, "revealed": dict(sums.revealed),
-                           "notes": [*sums.notes, *found.get("notes", []), *aside]}, selector=chosen.memory)
+                           "notes": [*sums.notes, *found.get("notes", []), *self.rows_aside(federation)]},
+                          selector=chosen.memory)
+
+    def rows_aside(self, federation: Federation) -> list[str]:
+        """What is to be said of rows that it does not look at: those that are no training rows."""
+        kept = federation.population.split.validation + federation.population.split.test
+        return [f"{kept:.0%} of the rows are kept for validation and testing: set data.split = {{validation = 0.0, "
+                "test = 0.0} to use them"] if kept else []
 
     def answer(self, federation: Federation, state: State) -> None:
         """There is no model that answers rows."""

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from tequio.algorithms.statistics import hypotheses
 from tequio.algorithms.statistics.asking.planning import columns_of
-from tequio.algorithms.statistics.exact_sums import ExactSums, symmetric
+from tequio.algorithms.statistics.exact_sums import symmetric
 from tequio.algorithms.statistics.hypotheses import Correction, Group, Tested
 from tequio.algorithms.statistics.small_cells import require_everywhere
+from tequio.algorithms.statistics.statistic import ExactStatistic
 from tequio.algorithms.statistics.testing_tasks import (
     TestSettings,
     bins_of,
@@ -29,21 +30,17 @@ from tequio.algorithms.statistics.testing_tasks import (
     products_layout,
 )
 from tequio.errors import ConfigError, nearest
-from tequio.federation.algorithm import Algorithm, State, part
-from tequio.federation.averaging import select
-from tequio.federation.selection import AllParties, Selector
-from tequio.federation.stages import Stage
+from tequio.federation.algorithm import State
 from tequio.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tequio.algorithms.statistics.asking.planning import Column
-    from tequio.data.dataset import Dataset, Schema
-    from tequio.federation.evaluation import Part
+    from tequio.algorithms.statistics.exact_sums import ExactSums
+    from tequio.data.dataset import Schema
     from tequio.federation.federation import Federation
     from tequio.federation.payload import Payload
-    from tequio.learners.learner import Tally
 
 TestName = Literal["t", "welch", "anova", "welch-anova", "chi2", "g", "fisher", "mann-whitney", "kruskal", "pearson",
                    "spearman", "kendall"]
@@ -85,7 +82,7 @@ class Asked:
 
 @register("algorithm", "test")
 @dataclass(frozen=True, kw_only=True)
-class HypothesisTests(Algorithm):
+class HypothesisTests(ExactStatistic):
     """Test hypotheses from sums over all parties' rows: means, tables, ranks and correlations, equal to pooled tests.
 
     All tests of a run are one family, whose p-values may be adjusted. Rows without a value in a test's columns are left
@@ -98,50 +95,26 @@ class HypothesisTests(Algorithm):
         level: of confidence intervals
     """
 
-    selector: Selector = part(factory=AllParties)
-    stages: tuple[Stage, ...] = part(())
     tests: tuple[str, ...] = ()
     scales: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     correction: Correction = "none"
     level: Annotated[float, Gt(0), Lt(1)] = 0.95
 
-    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
-    shows_replies: ClassVar[bool] = False
-    sums_only: ClassVar[bool] = True
-    adoptable: ClassVar[bool] = False  # there is no model
-    takes: ClassVar[frozenset[str]] = frozenset({"number", "category", "missing"})
+    what: ClassVar[str] = "test"
 
     def start(self, federation: Federation) -> State:
         """Tests that do not fit the columns are refused before any party is asked."""
         self._asked(federation.schema)
         return State({})
 
-    def round(self, federation: Federation, state: State) -> State:
-        """All tests, once."""
-        if state.model:
-            return state
-        chosen = select(self, federation, state)
-        sums = ExactSums("test", federation, chosen.parties, self.stages)
-        asked = self._asked(federation.schema)
-        columns = columns_of(federation.schema, self.scales)
-        found = sums.settle(lambda: [_Asking(self, sums, place, one, columns).answer()
-                                     for place, one in enumerate(asked)])
-        return state.next({"estimates": self._rows(asked, found), "p_values": np.array([
-            one.p_value for one in found]), "revealed": sums.revealed, "notes": [*sums.notes, *(
-            f"{one.text}: {note}" for one, tested in zip(asked, found, strict=True) for note in tested.notes)]},
-            selector=chosen.memory)
-
-    def answer(self, federation: Federation, state: State) -> None:
-        """There is no model."""
-
-    def evaluate(self, federation: Federation, state: State, part: Part,
-                 parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """There is no model to evaluate."""
-        return {}
-
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """There is no model to score."""
-        return None
+    def found(self, sums: ExactSums, federation: Federation) -> Payload:
+        """All tests."""
+        asked, columns = self._asked(federation.schema), columns_of(federation.schema, self.scales)
+        found = [_Asking(self, sums, place, one, columns).answer() for place, one in enumerate(asked)]
+        rows = self._rows(asked, found)
+        return {"tables": {"tests": rows}, "estimates": rows, "p_values": np.array([one.p_value for one in found]),
+                "notes": [f"{one.text}: {note}" for one, tested in zip(asked, found, strict=True)
+                          for note in tested.notes]}
 
     def _rows(self, asked: Sequence[Asked], found: Sequence[Tested]) -> list[Payload]:
         """As tables of estimates have them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Len
@@ -12,13 +12,11 @@ from tequio.algorithms.statistics.asking.answers import Table, tabled
 from tequio.algorithms.statistics.asking.grammar import parse
 from tequio.algorithms.statistics.asking.planning import columns_of, planned
 from tequio.algorithms.statistics.asking.tasks import AskSettings, layout_of, noised_table_here, table_here
-from tequio.algorithms.statistics.exact_sums import ExactSums
 from tequio.algorithms.statistics.small_cells import require_everywhere
+from tequio.algorithms.statistics.statistic import ExactStatistic
 from tequio.errors import ConfigError
-from tequio.federation.algorithm import Algorithm, Disclosure, State, part
+from tequio.federation.algorithm import Disclosure, State
 from tequio.federation.averaging import select
-from tequio.federation.selection import AllParties, Selector
-from tequio.federation.stages import Stage
 from tequio.federation.sums import is_hidden, is_noised, sum_over_rows
 from tequio.privacy.atoms import Refusal
 from tequio.registry import register
@@ -30,17 +28,17 @@ if TYPE_CHECKING:
 
     from tequio.algorithms.statistics.asking.planning import Plan
     from tequio.algorithms.statistics.asking.suppression import Published
-    from tequio.data.dataset import Dataset, Schema
-    from tequio.federation.evaluation import Part
+    from tequio.algorithms.statistics.exact_sums import ExactSums
+    from tequio.data.dataset import Schema
     from tequio.federation.federation import Federation
-    from tequio.learners.learner import Tally
+    from tequio.federation.payload import Payload
 
 _NAMES = 1_000
 
 
 @register("algorithm", "ask")
 @dataclass(frozen=True, kw_only=True)
-class Ask(Algorithm):
+class Ask(ExactStatistic):
     """Answer questions such as "mean(age), count by sex where city = 'Oaxaca'" from sums over all parties' rows.
 
     A party leaves out cells of few rows, and refuses what would, together with all that it answered before, single out
@@ -55,18 +53,12 @@ class Ask(Algorithm):
             under 'secure-sum', if the parties' policies allow it)
     """
 
-    selector: Selector = part(factory=AllParties)
-    stages: tuple[Stage, ...] = part(())
     questions: Annotated[tuple[str, ...], Len(1, 50)] = ("count",)
     scales: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     floor: Annotated[int, Ge(1)] = 10
     minimum_count: Annotated[int, Ge(0)] = 0
 
-    sends: ClassVar[frozenset[Literal["updates", "sums"]]] = frozenset({"sums"})
-    shows_replies: ClassVar[bool] = False
-    sums_only: ClassVar[bool] = True
-    takes: ClassVar[frozenset[str]] = frozenset({"number", "category", "missing"})
-    adoptable: ClassVar[bool] = False  # there is no model
+    what: ClassVar[str] = "ask"
 
     def start(self, federation: Federation) -> State:
         """Questions that do not fit are refused before any party is asked."""
@@ -91,32 +83,25 @@ class Ask(Algorithm):
         return Disclosure(moves=moves, releases=len(self.questions)) if bounded else None
 
     def round(self, federation: Federation, state: State) -> State:
-        """Ask everything once."""
-        if state.model:
-            return state
+        """Ask everything once; noised sums are no exact ones."""
+        if state.model or not is_noised(self.stages):
+            return super().round(federation, state)
         chosen = select(self, federation, state)
-        if is_noised(self.stages):
-            tables = [self._noised(federation, chosen.parties, place) for place in range(len(self.questions))]
-            model: dict[str, Any] = {"revealed": {}, "notes": []}
-        else:
-            sums = ExactSums("ask", federation, chosen.parties, self.stages)
-            tables = sums.settle(lambda: self._exact(federation, sums))
-            model = {"revealed": sums.revealed, "notes": sums.notes}
-        answers = [{"question": text, "rows": table.rows, "notes": table.notes}
-                   for text, table in zip(self.questions, tables, strict=True)]
-        return state.next({"answers": answers, **model}, selector=chosen.memory)
+        tables = [self._noised(federation, chosen.parties, place) for place in range(len(self.questions))]
+        return state.next({**self._answers(tables), "revealed": {}}, selector=chosen.memory)
 
-    def answer(self, federation: Federation, state: State) -> None:
-        """There is no model."""
+    def found(self, sums: ExactSums, federation: Federation) -> Payload:
+        """The answers."""
+        return self._answers(self._exact(federation, sums))
 
-    def evaluate(self, federation: Federation, state: State, part: Part,
-                 parties: NDArray[np.int64]) -> dict[int, Tally]:
-        """There is no model to evaluate."""
-        return {}
+    def rows_aside(self, federation: Federation) -> list[str]:
+        """Nothing: questions are about all rows of a party."""
+        return []
 
-    def score(self, federation: Federation, state: State, rows: Dataset) -> Tally | None:
-        """There is no model to score."""
-        return None
+    def _answers(self, tables: Sequence[Table]) -> Payload:
+        return {"answers": [{"question": text, "rows": table.rows, "notes": table.notes}
+                            for text, table in zip(self.questions, tables, strict=True)],
+                "tables": {text: table.rows for text, table in zip(self.questions, tables, strict=True)}, "notes": []}
 
     def _settings(self, place: int, names: Sequence[str]) -> AskSettings:
         return AskSettings(question=self.questions[place], scales={name: list(scale) for name, scale in
