@@ -11,13 +11,13 @@ from tequio.errors import ConfigError
 
 
 def estimates(
-    run: Annotated[str, typer.Argument(help="A run of 'glm', 'cox', 'meta' or 'test': its folder, its name under "
-                                       "runs/, or 'last'.")],
+    run: Annotated[str, typer.Argument(help="A run of 'glm', 'cox', 'kaplan-meier', 'effect', 'meta' or 'test': its "
+                                       "folder, its name under runs/, or 'last'.")],
     save: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Write the table: .html (pastes into Word), "
                                                     ".tex, .csv or .json (repeat for more).")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture: .png, .svg or .pdf.")] = None,
-    kind: Annotated[str, typer.Option(metavar="PICTURE", help="Which one: forest, or funnel (of a meta-analysis)."
-                                      )] = "forest",
+    kind: Annotated[str, typer.Option(metavar="PICTURE", help="Which one: forest, funnel (of a meta-analysis) "
+                                      "or survival.")] = "forest",
     term: Annotated[str, typer.Option(help="Of a meta-analysis: the term that is drawn (default: the first).")] = "",
     methods: Annotated[bool, typer.Option("--methods", help="Print a paragraph for the methods section.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what .json files hold.")] = False,

@@ -101,15 +101,18 @@ def heat_chart(rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequ
                largest: float = 0.0, digits: int = 0, marked: Sequence[int] = ()) -> str:
     """Cells that are the fuller the more; numbers are written where they fit. `marked` rows are stressed."""
     most = largest or max((value for row in cells for value in row if value is not None), default=1.0) or 1.0
-    width = min(56.0, (WIDTH - 92) / max(len(columns), 1))
+    wide = min(max(map(len, rows), default=0), 22)
+    left = max(92.0, 8.0 * wide + 8)
+    width = min(56.0, (WIDTH - left) / max(len(columns), 1))
     height = min(24.0, max(9.0, 420 / max(len(rows), 1)))
-    parts = [_label(name, 92 + width * (place + 0.5), 14, "middle", max(2, int(width / 7))) for place, name
+    parts = [_label(name, left + width * (place + 0.5), 14, "middle", max(2, int(width / 7))) for place, name
              in enumerate(columns) if width >= 22 or place % ceil(22 / width) == 0]
     for number, (name, row) in enumerate(zip(rows, cells, strict=True)):
         top = 20 + height * number
         if height >= 12 or number % ceil(12 / height) == 0:
-            parts.append(_label(f"{'▲ ' if number in marked else ''}{name}", 86, top + height / 2 + 4, "end", 14))
-        parts += [_cell(value, most, (92 + width * place, top, width, height), f"{name}, {columns[place]}", digits)
+            parts.append(_label(f"{'▲ ' if number in marked else ''}{name}", left - 6, top + height / 2 + 4, "end",
+                                max(14, wide)))
+        parts += [_cell(value, most, (left + width * place, top, width, height), f"{name}, {columns[place]}", digits)
                   for place, value in enumerate(row) if value is not None]
     return _figure(parts, 24 + height * len(rows), told)
 

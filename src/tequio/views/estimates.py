@@ -26,8 +26,8 @@ TIDY = ("term", "estimate", "std.error", "statistic", "p.value", "conf.low", "co
 """The columns that every such table has, in the order of broom's `tidy`."""
 
 FORMAT = "tequio-tidy-1"
-_IN_WORDS = {"nobs": "rows", "df.residual": "residual degrees of freedom", "null.deviance": "null deviance",
-             "logLik": "log-likelihood", "nstudies": "parties"}
+_IN_WORDS = {"nobs": "rows", "nevent": "events", "df.residual": "residual degrees of freedom",
+             "null.deviance": "null deviance", "logLik": "log-likelihood", "nstudies": "parties"}
 _RULE = "border-top:1.5pt solid black;"
 _LATEX = str.maketrans({"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
                         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",

@@ -6,6 +6,8 @@ leakage, settings.
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from datetime import UTC, datetime
 from functools import cache
@@ -26,6 +28,8 @@ from tequio.experiments.showing.trees import tree_svg
 from tequio.learners.trees.tree import Tree
 from tequio.probing.probe import SHOWN, assumption, stored_table, with_interval
 from tequio.views.charts import heat_chart
+from tequio.views.estimates import notes_of as notes_of_estimates
+from tequio.views.estimates import printed
 from tequio.views.heatmap import heatmap_of
 from tequio.views.parties import scores_by_label
 from tequio.views.report_sections import (
@@ -40,6 +44,7 @@ from tequio.views.report_sections import (
     selection,
     trust_of,
 )
+from tequio.views.run_estimates import PICTURES, estimates_of, has_estimates, methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -217,7 +222,26 @@ def _statistics(result: Result) -> str:
         tuple(cell_text(name, row.get(name)) for name in columns_of(rows)) for row in rows)))
         for title, rows in tables.items()]
     notes = "".join(f"<p class='note'>{escape(note)}</p>" for note in notes_of(result)) if tables else ""
-    return "".join(sheets) + notes
+    if not has_estimates(result):
+        return "".join(sheets) + notes
+    found = estimates_of(result)
+    head, rows = printed(found)
+    whole = f"<details><summary>All numbers</summary>{''.join(sheets)}</details>" if sheets else ""
+    return (sheet_html(Sheet(found.title, tuple(head), tuple(map(tuple, rows)))) +
+            "".join(f"<p class='note'>{escape(note)}</p>" for note in notes_of_estimates(found)) + _picture(result) +
+            f"<h3>For the methods section</h3><p>{escape(methods_of(result))}</p>{whole}")
+
+
+def _picture(result: Result) -> str:
+    """The curves or the forest plot of a run, drawn for paper; it scrolls by itself where the page is narrow."""
+    algorithm = str(result.config.algorithm["name"])
+    if algorithm in ("test", "effect"):
+        return ""
+    drawing, text = io.StringIO(), f"{algorithm}: {result.model.get('formula', '')}"
+    PICTURES["survival" if algorithm == "kaplan-meier" else "forest"](result, "").savefig(drawing, format="svg")
+    encoded = base64.b64encode(drawing.getvalue().encode()).decode()
+    return (f"<div class='scroll' tabindex='0'><img class='drawn' src='data:image/svg+xml;base64,{encoded}' "
+            f"alt='{escape(text)}'></div>")
 
 
 def _privacy(result: Result) -> str:

@@ -14,6 +14,7 @@ from tequio.errors import ConfigError, nearest
 from tequio.experiments.running.store import ENVIRONMENT
 from tequio.views.estimates import Estimates, methods_paragraph
 from tequio.views.forest import ForestLine, forest_plot, funnel_plot
+from tequio.views.survival_curves import survival_plot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +30,8 @@ _RATIOS = {("binomial", ""): "Odds ratio", ("binomial", "logit"): "Odds ratio", 
            ("negative-binomial", "log"): "Rate ratio", ("binomial", "cloglog"): "Hazard ratio",
            ("gamma", ""): "Ratio of means", ("gamma", "log"): "Ratio of means"}
 _METHODS = {"fixed": "Fixed effect", "dl": "Random effects (DerSimonian-Laird)", "reml": "Random effects (REML)"}
-_TIDY_OF_GLM = {"se": "std.error", "t": "statistic", "z": "statistic", "p": "p.value", "low": "conf.low",
-                "high": "conf.high"}
+_TIDY = {"se": "std.error", "t": "statistic", "z": "statistic", "p": "p.value", "low": "conf.low",
+           "high": "conf.high"}
 
 
 def estimates_of(result: Result) -> Estimates:
@@ -41,6 +42,8 @@ def estimates_of(result: Result) -> Estimates:
 def forest_of(result: Result, term: str = "") -> Figure:
     """The forest plot of a run: its terms, or of a meta-analysis the parties for one term."""
     found = estimates_of(result)
+    if _algorithm(result) == "kaplan-meier":
+        raise ConfigError("survival curves have no forest plot", remedy="draw them: --kind survival")
     if _algorithm(result) == "meta":
         return _forest_of_parties(result, found, term)
     lines = [ForestLine(str(row["term"]), _number(row, "estimate"), _number(row, "conf.low"), _number(row, "conf.high"))
@@ -59,7 +62,17 @@ def funnel_of(result: Result, term: str = "") -> Figure:
                        _number(pooled, "estimate"), x=found.ratio or "Estimate", ratio=bool(found.ratio))
 
 
-PICTURES: Mapping[str, Callable[[Result, str], Figure]] = {"forest": forest_of, "funnel": funnel_of}
+def survival_of(result: Result, term: str = "") -> Figure:
+    """The survival curves of a run, with the numbers at risk."""
+    if _algorithm(result) != "kaplan-meier":
+        raise ConfigError(f"survival curves are of 'kaplan-meier', and this is a run of '{_algorithm(result)}'",
+                          remedy="run it with algorithm.name = 'kaplan-meier'")
+    time = str(result.model["formula"]).partition("(")[2].partition(",")[0]
+    return survival_plot(result.model["tables"]["survival"], x=time.strip().capitalize())
+
+
+PICTURES: Mapping[str, Callable[[Result, str], Figure]] = {
+    "forest": forest_of, "funnel": funnel_of, "survival": survival_of}
 """What can be drawn of a run, by name; the text is the term that it is of."""
 
 
@@ -67,9 +80,14 @@ def methods_of(result: Result) -> str:
     """The paragraph for the methods section of a paper."""
     found, summary, config = estimates_of(result), result.summary, result.config
     algorithm = config.algorithm
-    what = {"glm": f"A {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted.",
-            "cox": f"A proportional-hazards regression ({algorithm.get('formula')}) was fitted.",
-            "meta": f"The same {algorithm.get('family')} regression ({algorithm.get('formula')}) was fitted at each "
+    formula = algorithm.get("formula")
+    what = {"cox": f"A proportional-hazards regression ({formula}) was fitted"
+                   f"{', stratified by site' if algorithm.get('baseline') == 'by-site' else ''}.",
+            "kaplan-meier": f"Survival ({formula}) was estimated by Kaplan and Meier's method.",
+            "effect": f"The average effect of '{algorithm.get('treatment')}' ({formula}) was estimated by "
+                      f"{str(algorithm.get('method')).upper()}.",
+            "glm": f"A {algorithm.get('family')} regression ({formula}) was fitted.",
+            "meta": f"The same {algorithm.get('family')} regression ({formula}) was fitted at each "
                     f"site, and coefficients were pooled ({_METHODS.get(str(algorithm.get('method')), '')}).",
             "test": f"Tests: {'; '.join(str(row['term']) for row in found.rows)}."}[_algorithm(result)]
     hidden = any(stage.get("name") in ("secure-sum", "one-shot-sum", "group-sum") for stage in config.stages)
@@ -84,24 +102,39 @@ def methods_of(result: Result) -> str:
 
 
 def _of_glm(result: Result) -> Estimates:
-    model = result.model
-    rows = [{_TIDY_OF_GLM.get(name, name): value for name, value in row.items()
-             if name in ("term", "estimate") or name in _TIDY_OF_GLM} for row in model["tables"]["coefficients"]]
-    facts = {row["quantity"]: row["value"] for row in model["tables"]["fit"]}
-    glance = {ours: facts[theirs] for ours, theirs in (("null.deviance", "null deviance"), ("logLik", "log-likelihood"),
-                                                       ("AIC", "AIC"), ("BIC", "BIC"), ("deviance", "deviance"))
-              if theirs in facts}
-    counts = {ours: round(facts[theirs]) for ours, theirs in (("df.residual", "degrees of freedom"), ("nobs", "rows"))
-              if theirs in facts}
-    return Estimates(str(model["formula"]), rows, {**counts, **glance}, _ratio(model),
-                     float(result.config.algorithm["level"]), model["notes"])
+    return _of_table(result, "coefficients", {"null.deviance": "null deviance", "logLik": "log-likelihood",
+                                              "AIC": "AIC", "BIC": "BIC", "deviance": "deviance"}, _ratio(result.model))
 
 
 def _of_cox(result: Result) -> Estimates:
-    rows = [{_TIDY_OF_GLM.get(name, name): value for name, value in row.items()
-             if name in ("term", "estimate") or name in _TIDY_OF_GLM} for row in result.model["tables"]["coefficients"]]
-    return Estimates(str(result.model["formula"]), rows, {}, "Hazard ratio", float(result.config.algorithm["level"]),
-                     result.model["notes"])
+    return _of_table(result, "coefficients", {"logLik": "log partial likelihood",
+                                              "concordance": "concordance within sites"}, "Hazard ratio")
+
+
+def _of_effect(result: Result) -> Estimates:
+    return _of_table(result, "effect", {}, "")
+
+
+def _of_table(result: Result, table: str, glance: Mapping[str, str], ratio: str) -> Estimates:
+    """A table of the model, and facts of its fit by their names in broom."""
+    model = result.model
+    rows = [{_TIDY.get(name, name): value for name, value in row.items() if name in ("term", "estimate", *_TIDY)}
+            for row in model["tables"][table]]
+    facts = {row["quantity"]: row["value"] for row in model["tables"]["fit"]}
+    counts = {ours: round(facts[theirs]) for ours, theirs in (("df.residual", "degrees of freedom"), ("nobs", "rows"),
+                                                              ("nevent", "events")) if theirs in facts}
+    return Estimates(str(model["formula"]), rows, {**counts, **{ours: facts[theirs] for ours, theirs in glance.items()
+                                                                if theirs in facts}},
+                     ratio, float(result.config.algorithm["level"]), model["notes"])
+
+
+def _of_curves(result: Result) -> Estimates:
+    rows = [{"term": f"{row['group']}, {row['time']:g}" if row["group"] else f"{row['time']:g}",
+             "estimate": row["survival"], "std.error": row["se"], "conf.low": row["low"], "conf.high": row["high"],
+             "time": row["time"], "strata": row["group"], "n.risk": row["at risk"], "n.event": row["events"],
+             "n.censor": row["censored"]} for row in result.model["tables"]["survival"]]
+    return Estimates(str(result.model["formula"]), rows, {"nobs": int(result.model["rows"])},
+                     level=float(result.config.algorithm["level"]), notes=result.model["notes"])
 
 
 def _of_meta(result: Result) -> Estimates:
@@ -125,8 +158,14 @@ def _of_tests(result: Result) -> Estimates:
                      notes=result.model["notes"])
 
 
-_READERS: Mapping[str, Callable[[Result], Estimates]] = {"glm": _of_glm, "cox": _of_cox, "meta": _of_meta,
-                                                         "test": _of_tests}
+_READERS: Mapping[str, Callable[[Result], Estimates]] = {
+    "cox": _of_cox, "effect": _of_effect, "glm": _of_glm, "kaplan-meier": _of_curves, "meta": _of_meta,
+    "test": _of_tests}
+
+
+def has_estimates(result: Result) -> bool:
+    """Whether there is a table of estimates to print."""
+    return str(result.config.algorithm["name"]) in _READERS
 
 
 def _algorithm(result: Result) -> str:

@@ -10,8 +10,12 @@ import pytest
 
 import tequio
 from tequio.data.catalogue.clinical import MadeUpPatients
+from tequio.errors import ConfigError
+from tequio.views.report import report_page
+from tequio.views.run_estimates import PICTURES, estimates_of, methods_of
 
 smf = pytest.importorskip("statsmodels.formula.api")
+SURVIVAL = "Surv(months, died) ~ treatment"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "clinical.toml"
 
 
@@ -61,3 +65,35 @@ def test_made_up_patients_are_what_their_description_says():
     assert abs(truth.params["treatment"] + 0.6) < 3 * truth.bse["treatment"]
     assert set(table["months"]) <= set(range(1, 61))
     assert table["crp"].isna().mean() == pytest.approx(0.05, abs=0.015)
+
+
+def test_a_report_shows_odds_ratios_first_with_their_forest_plot_and_the_words_for_a_paper(found):
+    page = report_page([found.folder])
+    assert page.index("Odds ratio (95% CI)") < page.index("data:image/svg+xml;base64,") < page.index("All numbers")
+    row = next(row for row in found.model["tables"]["coefficients"] if row["term"] == "stage[IV]")
+    assert f"{row['odds ratio']:.2f} ({row['odds ratio low']:.2f} to {row['odds ratio high']:.2f})" in page
+    assert "totals over all sites only (secure aggregation)" in page
+    assert ">Northfield (" in page  # names of hospitals are not cut
+
+
+def test_survival_and_effects_have_tables_pictures_and_words_too(tmp_path):
+    def run(**algorithm):
+        return tequio.run(EXAMPLE, algorithm=algorithm, output={"folder": str(tmp_path)})
+
+    curves = run(name="kaplan-meier", formula=SURVIVAL, step=6, horizon=60)
+    first = estimates_of(curves).rows[0]
+    row = curves.model["tables"]["survival"][0]
+    assert (first["strata"], first["estimate"], first["n.risk"]) == ("standard", row["survival"], row["at risk"])
+    assert PICTURES["survival"](curves, "").axes[0].get_xlabel() == "Months"
+    assert "data:image/svg+xml;base64," in report_page([curves.folder])
+    with pytest.raises(ConfigError, match="no forest plot"):
+        PICTURES["forest"](curves, "")
+    hazards = run(name="cox", formula=SURVIVAL + " + age + sex + stage + log(crp)")
+    found = estimates_of(hazards)
+    assert (found.ratio, found.rows[0]["term"]) == ("Hazard ratio", "treatment[new]")
+    assert found.glance["nevent"] == sum(patients().dropna()["died"])
+    assert "stratified by site" in methods_of(hazards)
+    effect = run(name="effect", formula="readmitted ~ age + sex + stage + log(crp)", treatment="treatment")
+    assert [row["term"] for row in estimates_of(effect).rows] == ["mean if treated", "mean if not", "difference"]
+    with pytest.raises(ConfigError, match="survival curves are of 'kaplan-meier'"):
+        PICTURES["survival"](effect, "")
