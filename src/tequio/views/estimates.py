@@ -129,7 +129,9 @@ def interval_text(estimate: float, low: float, high: float, *, ratio: bool = Fal
 def printed(found: Estimates) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table, as texts."""
     name = found.ratio or "Estimate"
-    head = ["", f"{name} ({100 * found.level:g}% CI)", "P value"]
+    head = ["", f"{name} ({100 * found.level:g}% CI)"]
+    tested = any("p.value" in row for row in found.rows)
+    head += ["P value"] if tested else []
     adjusted = any("p.adjusted" in row for row in found.rows)
     head += ["Adjusted P"] if adjusted else []
     rows = []
@@ -138,7 +140,8 @@ def printed(found: Estimates) -> tuple[list[str], list[list[str]]]:
         if found.ratio:
             values = [exp(value) if value < 700 else value for value in values]
         shown = interval_text(*values, ratio=bool(found.ratio))
-        rows.append([str(row["term"]), shown, p_text(_number(row.get("p.value")))])
+        rows.append([str(row["term"]), shown])
+        rows[-1] += [p_text(_number(row.get("p.value")))] if tested else []
         rows[-1] += [p_text(_number(row.get("p.adjusted")))] if adjusted else []
     return head, rows
 

@@ -11,6 +11,7 @@ import pytest
 import tequio
 from tequio.data.catalogue.clinical import MadeUpPatients
 from tequio.errors import ConfigError
+from tequio.views.estimates import printed
 from tequio.views.report import report_page
 from tequio.views.run_estimates import PICTURES, estimates_of, methods_of
 
@@ -82,6 +83,7 @@ def test_survival_and_effects_have_tables_pictures_and_words_too(tmp_path):
 
     curves = run(name="kaplan-meier", formula=SURVIVAL, step=6, horizon=60)
     first = estimates_of(curves).rows[0]
+    assert printed(estimates_of(curves))[0] == ["", "Estimate (95% CI)"]  # no p-value where nothing is tested
     row = curves.model["tables"]["survival"][0]
     assert (first["strata"], first["estimate"], first["n.risk"]) == ("standard", row["survival"], row["at risk"])
     assert PICTURES["survival"](curves, "").axes[0].get_xlabel() == "Months"

@@ -36,16 +36,16 @@ class MadeUpPatients:
 
     facts: ClassVar[Facts] = Facts(None, len(_FEATURES), "2 classes", "Apache-2.0", "", "synthetic: drawn at random, "
                                    "not real data", groups="hospital")
-    patients: Annotated[int, Ge(1)] = 2400
+    patients: Annotated[int, Ge(1)] = 6000
     hospitals: Annotated[list[str], Len(1)] = field(
         default_factory=lambda: ["Northfield", "St Mary", "Eastgate", "Lakeside", "Westbrook"])
     missing: Annotated[float, Interval(ge=0, lt=1)] = 0.05
     seed: Annotated[int, Ge(0)] = 0
 
     def load(self) -> Loaded:
-        """All patients, in no order; each hospital has about four fifths of the patients of the one before it."""
+        """All patients, in no order; each hospital has about 85 % of the patients of the one before it."""
         rng, rows = np.random.default_rng(self.seed), self.patients
-        share = 0.8 ** np.arange(len(self.hospitals))
+        share = 0.85 ** np.arange(len(self.hospitals))
         hospital = rng.choice(len(self.hospitals), rows, p=share / share.sum())
         severity, habit, quality = rng.normal(0.0, [[0.3], [0.6], [0.3]], (3, len(self.hospitals)))
         age = rng.normal(_USUAL_AGE + 5 * severity[hospital], 11.0).round().clip(18, 99)
