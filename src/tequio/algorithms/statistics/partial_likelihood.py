@@ -48,15 +48,18 @@ def by_cell(cells: Whole, number: int, values: Array) -> Array:
     """Sums of values over the rows of each cell, in the order of the rows."""
     found = np.zeros((number, *values.shape[1:]))
     if len(cells):
-        order = np.argsort(cells, kind="stable")
-        used, first = np.unique(cells[order], return_index=True)
-        found[used] = np.add.reduceat(values[order], first, axis=0)
+        if (np.diff(cells) < 0).any():
+            order = np.argsort(cells, kind="stable")
+            cells, values = cells[order], values[order]
+        first = np.flatnonzero(np.diff(cells, prepend=-1))
+        found[cells[first]] = np.add.reduceat(values, first, axis=0)
     return found
 
 
 def squares_by_cell(cells: Whole, number: int, r: Array, z: Array) -> Array:
     """Sums of r zz' over the rows of each cell, as upper triangles."""
-    p = z.shape[1]
+    p, order = z.shape[1], np.argsort(cells, kind="stable")  # once for all columns
+    cells, r, z = cells[order], r[order], z[order]
     pieces = [by_cell(cells, number, (r * z[:, row])[:, None] * z[:, row:]) for row in range(p)]
     return np.concatenate(pieces, axis=1) if p else np.zeros((number, 0))
 
