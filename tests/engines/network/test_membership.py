@@ -17,7 +17,7 @@ from tequio.engines.network.certificates import (
     sign_request,
 )
 from tequio.engines.network.enrolment import Request, grant
-from tequio.engines.network.homes import PartyHome, read_token
+from tequio.engines.network.homes import CoordinatorHome, PartyHome, read_token
 from tequio.engines.network.telemetry import AuditLog, entries, verify
 from tequio.errors import ConfigError, EngineError, PermissionDenied, RunError
 
@@ -294,3 +294,11 @@ def test_other_data_is_brought_under_the_same_name_with_the_same_token(home, tmp
     enrolment.join(tmp_path / "north", token, "north", {"data": {"path": "new.csv"}})
     assert PartyHome(tmp_path / "north").facts["data"] == {"path": "new.csv"}
     home.admit("north", PartyHome(tmp_path / "north").identity.certificate)
+
+
+def test_an_address_with_a_port_is_refused_with_what_to_type(tmp_path):
+    with pytest.raises(ConfigError, match="is an address with a port") as caught:
+        CoordinatorHome.create(tmp_path / "c", "tumours", "localhost:9470", 8470, 8471)
+    assert caught.value.remedy == "set --address localhost --port 9470"
+    for number, address in enumerate(("localhost", "10.0.0.7", "::1")):
+        CoordinatorHome.create(tmp_path / str(number), "tumours", address, 8470, 8471)

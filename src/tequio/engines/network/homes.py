@@ -112,6 +112,10 @@ class CoordinatorHome:
     def create(cls, folder: Path, name: str, address: str, port: int, enrolment_port: int,
                bind: str = "") -> CoordinatorHome:
         """Make the authority and the coordinator's certificate for the address that parties dial."""
+        host, _, number = address.rpartition(":")
+        if host and not host.endswith((":", "]")) and ":" not in host:
+            raise ConfigError(f"'{address}' is an address with a port, and a host name or IP address is needed",
+                              remedy=f"set --address {host} --port {number}")
         if (folder / "coordinator.json").exists():
             raise ConfigError(f"'{folder}' holds a coordinator already",
                               remedy="choose another --home, or delete it if nobody joined")
