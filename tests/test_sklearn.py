@@ -37,7 +37,9 @@ def test_scikit_learn_approves(estimator, check):
 
 # Trees need validation rows, paillier takes seconds, and these have no target to predict.
 NEEDS = {"icdta4fl": {"validation": 0.2}, "icdta4fl-plus": {"validation": 0.2}, "icdta4fl-own": {"validation": 0.2}}
-SLOW, NO_TARGET = {"vertical-linear", "vertical-logistic", "vertical-poisson"}, {"kmeans", "statistics", "timing"}
+SLOW = {"vertical-linear", "vertical-logistic", "vertical-poisson"}
+NO_TARGET = {"kmeans", "statistics", "timing", "ask", "cox", "effect", "glm", "kaplan-meier", "log-rank", "meta",
+             "penalised-glm", "test"}
 ALGORITHMS = tequio.sklearn.registry.names("algorithm")
 
 

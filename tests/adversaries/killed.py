@@ -20,7 +20,7 @@ from tequio.engines.network import files, journal, telemetry
 from tequio.engines.network.telemetry import verify
 from tequio.federation import payload as payloads
 from tequio.gate.policy import Budget, Policy
-from tequio.privacy import dataset_ledger
+from tequio.privacy import dataset_ledger, growing_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def after(owner: Any, name: str) -> None:
 
 POINTS: dict[str, Callable[[], None]] = {
     "never": lambda: None,
-    "in the middle of a line of the ledger": lambda: setattr(dataset_ledger, "os", Os(write=True)),
+    "in the middle of a line of the ledger": lambda: setattr(growing_file, "os", Os(write=True)),
     "once it was charged": lambda: after(dataset_ledger.DatasetLedger, "charge"),
     "once the reply was made": lambda: setattr(journal.Journal, "add", die),
     "before the journal has its place": lambda: setattr(files, "os", Os(write=False)),

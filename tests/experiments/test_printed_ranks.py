@@ -10,7 +10,8 @@ from scipy.stats import chi2
 from tequio.models.statistics import rank_methods
 from tequio.studies.answers import Decided
 from tequio.studies.description import load_study
-from tequio.views.studies import _contest, contests_table
+from tequio.views.results_page import _contest
+from tequio.views.studies import contests_table
 
 SHIPPED = Path(__file__).parents[2] / "studies"
 ROWS = 179

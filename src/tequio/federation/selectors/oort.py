@@ -20,7 +20,7 @@ from annotated_types import Ge, Le
 from tequio.federation.evaluation import EvaluateSettings
 from tequio.federation.selection import Choice, CohortSelector, Count, Fraction, Share
 from tequio.federation.task import Reveals, Rows, task
-from tequio.learners.metrics import LARGEST_SUM, row_losses
+from tequio.learners.metrics import row_losses
 from tequio.registry import register
 
 if TYPE_CHECKING:
@@ -159,15 +159,15 @@ class OortAsPublished(Oort):
                                                          {"model": context.model},
                                                          settings=EvaluateSettings(learner=context.learner,
                                                                                    part="train"))
-        rows, squares = replies.values("rows").astype(np.float64), replies.values("squares").astype(np.float64)
-        return replies.parties, np.sqrt(rows * squares)
+        rows, roots = replies.values("rows").astype(np.float64), replies.values("root").astype(np.float64)
+        return replies.parties, np.sqrt(rows) * roots
 
 
 class Squares(TypedDict):
-    """How many rows a party has in a part, and the sum of their squared losses."""
+    """How many rows a party has in a part, and the root of the sum of their squared losses."""
 
     rows: Rows
-    squares: Annotated[float, Ge(0), Le(LARGEST_SUM)]
+    root: Annotated[float, Ge(0), Le(2.0 ** 53)]
 
 
 @task("select.squared losses", settings=EvaluateSettings, reply=Squares, reveals=Reveals.METRICS)
@@ -175,7 +175,7 @@ def squared_losses(party: Party, payload: Payload, settings: EvaluateSettings) -
     """How badly the received model fits the party's rows of a part."""
     rows = party.data.part(settings.part)
     losses = row_losses(rows.schema.target, settings.learner.predict(payload["model"], rows), rows.target)
-    return {"rows": len(rows), "squares": float(losses @ losses)}
+    return {"rows": len(rows), "root": float(np.sqrt(losses @ losses))}
 
 
 def _known(memory: Payload) -> Payload:
