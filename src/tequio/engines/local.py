@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -245,9 +246,13 @@ def _start(folder: Path, count: int) -> list[_Worker]:
     for number in range(count):
         here, there = Pipe()
         command = [sys.executable, "-m", "tequio.engines.worker", str(folder), str(number), str(there.fileno())]
-        process = subprocess.Popen(command, env={**_KEPT_MEMORY, **os.environ, **ONE_THREAD},
-                                   stdin=subprocess.DEVNULL,
-                                   pass_fds=[there.fileno()])
+        # Ctrl-C is the coordinator's to handle, and a worker that is still importing does not know that yet.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process = subprocess.Popen(command, env={**_KEPT_MEMORY, **os.environ, **ONE_THREAD},
+                                       stdin=subprocess.DEVNULL, pass_fds=[there.fileno()])
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         incoming = (Segment(folder / f"from-{number}-0"), Segment(folder / f"from-{number}-1"))
         outgoing = (Segment(folder / f"to-{number}-0"), Segment(folder / f"to-{number}-1"))
